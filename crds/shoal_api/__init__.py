@@ -1,0 +1,1 @@
+"""Kinds, labels and contracts that every other Shoal package shares."""

@@ -1,0 +1,1 @@
+"""The operator: observes, decides, applies and reports."""

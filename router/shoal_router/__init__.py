@@ -1,0 +1,1 @@
+"""The router: one process, one event loop, exact knowledge of everything in flight."""

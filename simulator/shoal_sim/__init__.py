@@ -1,0 +1,1 @@
+"""An engine that speaks SGLang's surface with a calibrated timing model."""
