@@ -1,0 +1,79 @@
+# Shoal: `make help` lists the targets. Everything bootstraps itself into .venv and a per-user cache.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PACKAGES := crds operator router simulator localcluster cli
+PYTEST := $(BIN)/python -P -m pytest
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(STAMP): requirements-dev.txt requirements-uv.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Python >= 3.11 is missing ($(PYTHON)). Install it (Debian: apt-get install python3.11 python3.11-venv) or name one: make PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing the locked dependencies into $(VENV) (about 20 s)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.txt
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip sync --quiet --require-hashes requirements-dev.txt requirements-uv.txt
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: venv
+venv: $(STAMP) ## Make .venv with the locked dependencies
+
+.PHONY: controlplane
+controlplane: $(STAMP) ## Build the control plane once into the per-user cache (6-7 minutes, then seconds)
+	@$(BIN)/shoal local build
+
+.PHONY: demo
+demo: controlplane ## Local cluster, chart, ModelService, replay, a killed replica, scale out and in (KEEP=1 leaves it running)
+	@$(BIN)/shoal demo $(if $(KEEP),--keep)
+
+.PHONY: lint
+lint: $(STAMP) ## Ruff, mypy, import-linter, codespell, CRD drift
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/codespell $(PACKAGES) tests docs charts images examples bench *.md Makefile pyproject.toml
+	@$(BIN)/shoal crds --check
+
+.PHONY: test
+test: controlplane ## Everything CI runs: unit, property, golden, wire, real kube-apiserver, chart, end to end
+	@$(PYTEST) $(ARGS)
+
+.PHONY: test-fast
+test-fast: $(STAMP) ## Unit, property and golden tests only
+	@$(PYTEST) -m "not wire and not apiserver and not chart and not e2e and not engine and not slow" $(ARGS)
+
+.PHONY: test-engine
+test-engine: controlplane ## End to end with two real SGLang engines on the CPU (2.7-5.6 GB of packages, about 10 minutes)
+	@bash tests/engine/setup_cpu_engine.sh .test-engine
+	@$(PYTEST) -m engine tests/engine --engine-env .test-engine $(ARGS)
+
+.PHONY: bench
+bench: $(STAMP) ## Hit rate of the coding-agent replay through four simulated replicas, and the binding's time
+	@$(BIN)/python bench/replay_hit_rate.py
+	@$(BIN)/python bench/router_binding.py
+
+.PHONY: docs
+docs: $(STAMP) ## Regenerate what is generated: CRDs, the chart's copy, reference tables
+	@$(BIN)/shoal crds
+
+.PHONY: lock
+lock: $(STAMP) ## Write the hashed requirement locks anew from pyproject.toml
+	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 --extra dev pyproject.toml -o requirements-dev.txt
+	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 --extra operator --extra router --extra sim pyproject.toml -o requirements.txt
+	@echo uv | $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 - -o requirements-uv.txt
+
+.PHONY: clean
+clean: ## Remove .venv and caches of tools (the control plane's cache stays: ~/.cache/shoal)
+	@rm -rf $(VENV) .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache .test-engine dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
