@@ -1,0 +1,153 @@
+"""Where the programs of the control plane are: built once per user and set of sources, then found again.
+
+`ensure` is the one entry: `shoal local`, `make controlplane` and the test fixtures call it. It returns a folder that holds
+every name of `PROGRAMS`. Two builds never run at once (a lock per user), and a folder appears whole or not at all.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from shoal_local import gobuild
+
+PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "helm")
+ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
+_PROGRAM = "controlplane"
+_LOCK_DEADLINE_S = gobuild.BUILD_DEADLINE_S
+_KEPT_BUILDS = 4
+
+
+def _silent(_line: str) -> None:
+    return
+
+
+def sources() -> Path:
+    """The folder with go.mod: beside this package in a checkout, inside it in a wheel."""
+    package = Path(__file__).resolve().parent
+    for folder in (package.parent, package / "go"):
+        if (folder / "go.mod").is_file() and (folder / "cmd" / _PROGRAM / "main.go").is_file():
+            return folder
+    raise gobuild.BuildError(
+        "The Go sources of the control plane are not part of this installation. Run from a checkout of the project, or "
+        f"set {ASSETS_VARIABLE} to a folder that holds {', '.join(PROGRAMS)}."
+    )
+
+
+def cache_root() -> Path:
+    """Per-user folder of all builds."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "shoal" / "controlplane"
+
+
+def key_of(folder: Path) -> str:
+    """Hash of all that decides what a build gives: modules, sources, linker flags, machine."""
+    files = [folder / "go.mod", folder / "go.sum", *sorted((folder / "cmd").rglob("*.go"))]
+    digest = hashlib.sha256(f"{gobuild.link_flags()} {platform.system()} {platform.machine()}".encode())
+    for file in files:
+        content = file.read_bytes()
+        digest.update(f"\n{file.relative_to(folder).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]
+
+
+def missing_programs(folder: Path) -> list[str]:
+    """Names of `PROGRAMS` that `folder` has no executable of."""
+    return [name for name in PROGRAMS if not os.access(folder / name, os.X_OK)]
+
+
+def ensure(progress: gobuild.Progress = _silent) -> Path:
+    """A folder with every program; builds it when there is none yet (about 7 minutes on two cores, once).
+
+    Raises BuildError with what a person can do.
+    """
+    assets = os.environ.get(ASSETS_VARIABLE)
+    if assets:
+        missing = missing_programs(Path(assets))
+        if not missing:
+            return Path(assets)
+        progress(f"{ASSETS_VARIABLE}={assets} is not used: it lacks {', '.join(missing)}; using our own build")
+    folder = sources()
+    key = key_of(folder)
+    published = cache_root() / key
+    if not missing_programs(published):
+        with contextlib.suppress(OSError):  # a read-only cache is fine; the time only steers what is pruned
+            os.utime(published)
+        return published
+    published.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(cache_root() / ".lock", progress):
+        if missing_programs(published):
+            _build_into(folder, published, progress)
+            _prune(published)
+    return published
+
+
+@contextlib.contextmanager
+def _locked(path: Path, progress: gobuild.Progress) -> Iterator[None]:
+    with path.open("a+") as handle:
+        deadline = time.monotonic() + _LOCK_DEADLINE_S
+        told = False
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told:
+                    progress("Another process is building the control plane; waiting for it")
+                    told = True
+                if time.monotonic() > deadline:
+                    raise gobuild.BuildError(f"{path} is still locked by another build; is it stuck?") from None
+                time.sleep(0.2)
+        yield
+
+
+def _build_into(folder: Path, published: Path, progress: gobuild.Progress) -> None:
+    staging = Path(tempfile.mkdtemp(prefix=".building-", dir=published.parent))
+    try:
+        gobuild.build(folder, staging / _PROGRAM, progress)
+        for name in PROGRAMS:
+            (staging / name).symlink_to(_PROGRAM)
+        _check_runs(staging)
+        staging.chmod(0o755)
+        shutil.rmtree(published, ignore_errors=True)  # a folder that lacked a program
+        staging.rename(published)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _check_runs(folder: Path) -> None:
+    """A build that links but does not start must not be published."""
+    argv = [str(folder / "kube-apiserver"), "--version"]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    if said.returncode != 0 or gobuild.KUBERNETES_VERSION not in said.stdout:
+        raise gobuild.BuildError(f"the build does not run: {said.stdout}{said.stderr}")
+
+
+def _prune(newest: Path) -> None:
+    """Keeps the builds used last: each is 160 MB."""
+    builds = [path for path in newest.parent.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    for path in sorted(builds, key=lambda each: each.stat().st_mtime, reverse=True)[_KEPT_BUILDS:]:
+        shutil.rmtree(path, ignore_errors=True)
+    for path in newest.parent.glob(".building-*"):  # left by a build that was killed; we hold the lock
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def main() -> None:
+    """`python -m shoal_local.binaries`: build if needed, print the folder."""
+    try:
+        folder = ensure(lambda line: print(line, file=sys.stderr, flush=True))
+    except gobuild.BuildError as error:
+        raise SystemExit(str(error)) from error
+    print(folder)
+
+
+if __name__ == "__main__":
+    main()
