@@ -14,27 +14,29 @@ class _Model(BaseModel):
 
 
 class Timing(_Model):
-    """Timing of one (model, hardware profile): prefill_s = a + b*n + c*n*(p + n/2); decode_s = alpha + beta*sqrt(B) + gamma*T.
+    """Timing of one (model, hardware profile).
+
+    prefill_s = a + b*n + c*n*(p + n/2); decode_s = alpha + beta*sqrt(B) + gamma*T.
 
     n: uncached tokens, p: cached tokens, B: running requests, T: tokens of context over all of them.
     Source: reference constants per (model, GPU) and our H200 calibration.
     """
 
-    a_s: float = Field(0.02, ge=0)
-    b_s: float = Field(8e-5, ge=0)
-    c_s: float = Field(2e-10, ge=0)
-    alpha_s: float = Field(0.012, ge=0)
-    beta_s: float = Field(0.001, ge=0)
-    gamma_s: float = Field(3e-9, ge=0)
+    a_s: float = Field(default=0.02, ge=0)
+    b_s: float = Field(default=8e-5, ge=0)
+    c_s: float = Field(default=2e-10, ge=0)
+    alpha_s: float = Field(default=0.012, ge=0)
+    beta_s: float = Field(default=0.001, ge=0)
+    gamma_s: float = Field(default=3e-9, ge=0)
 
 
 class Queue(_Model):
     """Bounds of the waiting queue of one service in one router."""
 
-    requests_max: int = Field(4096, ge=0)
-    bytes_max: int = Field(1 << 30, ge=0)
-    ttl_s: float = Field(60.0, gt=0)
-    no_replica_ttl_s: float = Field(1200.0, ge=0)
+    requests_max: int = Field(default=4096, ge=0)
+    bytes_max: int = Field(default=1 << 30, ge=0)
+    ttl_s: float = Field(default=60.0, gt=0)
+    no_replica_ttl_s: float = Field(default=1200.0, ge=0)
 
 
 class Service(_Model):
