@@ -25,45 +25,60 @@ ArgValue = Annotated[
 
 
 class Shape(meta.SpecModel):
-    """The numbers that the fit check needs; only for models that Shoal has no built-in shape of."""
+    """The figures of the model's config.json that decide memory; only for models that Shoal has no built-in shape of.
+
+    `kvLoraRank` above 0 means MLA: one latent vector a token and layer. `experts` 0 means dense.
+    """
 
     rules: ClassVar[tuple[meta.Rule, ...]] = (
         meta.Rule(
-            "self.attention != 'mla' || (has(self.kvLoraRank) && has(self.qkRopeHeadDim))",
-            "attention mla needs kvLoraRank and qkRopeHeadDim",
+            "self.kvLoraRank == 0 || (self.qkRopeHeadDim > 0 && self.qkNopeHeadDim > 0 && self.vHeadDim > 0)",
+            "kvLoraRank (MLA) needs qkRopeHeadDim, qkNopeHeadDim and vHeadDim",
             "FieldValueRequired",
         ),
+        meta.Rule("self.kvHeads <= self.heads", "kvHeads cannot exceed heads"),
         meta.Rule(
-            "self.attention != 'gqa' || (has(self.kvHeads) && has(self.headDim))",
-            "attention gqa needs kvHeads and headDim",
+            "self.experts == 0 || self.moeIntermediateSize > 0",
+            "experts need moeIntermediateSize",
             "FieldValueRequired",
         ),
-        meta.Rule(
-            "!has(self.routedExpertParams) || self.routedExpertParams <= self.totalParams",
-            "routedExpertParams cannot exceed totalParams",
-        ),
+        meta.Rule("self.denseLayers <= self.layers", "denseLayers cannot exceed layers"),
     )
 
     layers: int = Field(ge=1, le=1000)
-    """Number of decoder layers."""
+    """num_hidden_layers."""
     hidden_size: int = Field(ge=1, le=1 << 20)
-    """Width of the hidden state."""
-    attention: Literal["mla", "gqa"]
-    """`mla` (one latent vector a token and layer, the same on every GPU) or `gqa` (keys and values by head)."""
-    kv_heads: int | None = Field(default=None, ge=1, le=4096)
-    """Key and value heads (gqa)."""
-    head_dim: int | None = Field(default=None, ge=1, le=4096)
-    """Width of one head (gqa)."""
-    kv_lora_rank: int | None = Field(default=None, ge=1, le=65536)
-    """Width of the latent vector (mla)."""
-    qk_rope_head_dim: int | None = Field(default=None, ge=0, le=65536)
-    """Width of the rotary part (mla)."""
-    total_params: int = Field(ge=1, le=1 << 50)
-    """All parameters."""
-    routed_expert_params: int | None = Field(default=None, ge=0, le=1 << 50)
-    """Parameters of the routed experts, the part that 4-bit quantization shrinks; 0 for a dense model."""
-    weight_bytes: Quantity | None = None
-    """Size of all weights as loaded, where it is known; used instead of the estimate from parameters and dtype."""
+    """hidden_size."""
+    vocab_size: int = Field(ge=1, le=1 << 24)
+    """vocab_size."""
+    heads: int = Field(ge=1, le=4096)
+    """num_attention_heads."""
+    kv_heads: int = Field(ge=1, le=4096)
+    """num_key_value_heads."""
+    head_dim: int = Field(ge=1, le=65536)
+    """head_dim."""
+    intermediate_size: int = Field(ge=1, le=1 << 24)
+    """intermediate_size, of the dense layers."""
+    experts: int = Field(default=0, ge=0, le=65536)
+    """Routed experts of a layer (n_routed_experts, num_experts)."""
+    shared_experts: int = Field(default=0, ge=0, le=1024)
+    """n_shared_experts."""
+    moe_intermediate_size: int = Field(default=0, ge=0, le=1 << 24)
+    """moe_intermediate_size, of one expert."""
+    dense_layers: int = Field(default=0, ge=0, le=1000)
+    """Leading layers without experts (first_k_dense_replace)."""
+    q_lora_rank: int = Field(default=0, ge=0, le=65536)
+    """q_lora_rank (MLA)."""
+    kv_lora_rank: int = Field(default=0, ge=0, le=65536)
+    """kv_lora_rank (MLA)."""
+    qk_nope_head_dim: int = Field(default=0, ge=0, le=65536)
+    """qk_nope_head_dim (MLA)."""
+    qk_rope_head_dim: int = Field(default=0, ge=0, le=65536)
+    """qk_rope_head_dim (MLA)."""
+    v_head_dim: int = Field(default=0, ge=0, le=65536)
+    """v_head_dim (MLA)."""
+    tied_embeddings: bool = False
+    """tie_word_embeddings."""
 
 
 class Model(meta.SpecModel):
