@@ -11,8 +11,8 @@ One function serves first creation, scaling, replacement and deletion, because t
 Replacement prefers surge: an old replica is drained when a new one serves in its place. Without room for a surge it
 drains first, within max_unavailable, and else holds. Bounds, proven by property tests: it never creates above
 desired + max_surge live replicas, it never drains a serving replica when fewer than desired - max_unavailable would be
-left, and with a world that goes forward it ends. A revert needs no case of its own: the revision that serves becomes the
-target again, so its replicas are current and the others old.
+left, and with a world that goes forward it ends. A revert needs no case of its own: the revision that serves becomes
+the target again, so its replicas are current and the others old.
 """
 
 from collections.abc import Iterable, Iterator

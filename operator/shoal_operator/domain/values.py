@@ -46,7 +46,6 @@ class Shape:
     head_dim: int = 0
     kv_lora_rank: int = 0
     qk_rope_head_dim: int = 0
-    weight_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

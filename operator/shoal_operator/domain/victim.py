@@ -2,9 +2,9 @@
 
     score = in_flight_seconds + unique_hot_prefix_tokens * reuse_rate * b + youth + cost
 
-in seconds: work that would be done twice or waited for, prefill that the next `HORIZON_S` of cache hits would have saved
-(prefixes that another replica also holds do not count, routers leave them out), cold-start seconds not yet earned back,
-and a small bonus for staying where the hour is cheap. The smallest score goes.
+in seconds: work that would be done twice or waited for, prefill that the next `HORIZON_S` of cache hits would have
+saved (prefixes that another replica also holds do not count, routers leave them out), cold-start seconds not yet
+earned back, and a small bonus for staying where the hour is cheap. The smallest score goes.
 """
 
 from shoal_operator.domain import fleet
@@ -36,7 +36,7 @@ def _rank(replica: fleet.Replica, target: str) -> int:
 
 
 def order(replicas: tuple[fleet.Replica, ...], target: str, cold_start_s: float) -> tuple[fleet.Replica, ...]:
-    """Victims first. Not ready, pending, not accepted, old revisions, then by score; ties by name so that it is stable."""
+    """Victims first: not ready, pending, not accepted, old revisions, then by score; ties by number and name."""
     dearest = max((replica.cost_per_hour for replica in replicas), default=0.0)
     return tuple(
         sorted(replicas, key=lambda one: (_rank(one, target), score(one, cold_start_s, dearest), one.number, one.name))
