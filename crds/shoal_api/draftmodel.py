@@ -23,13 +23,6 @@ class DraftTarget(meta.SpecModel):
 class DraftConfig(meta.SpecModel):
     """Depth of the speculation; what is left out is the engine's own choice."""
 
-    rules: ClassVar[tuple[meta.Rule, ...]] = (
-        meta.Rule(
-            "has(self.steps) || !(has(self.topk) || has(self.draftTokens)) || has(self.blockSize)",
-            "topk and draftTokens need steps",
-        ),
-    )
-
     steps: int | None = Field(default=None, ge=1, le=64)
     """Draft steps."""
     topk: int | None = Field(default=None, ge=1, le=64)
@@ -52,7 +45,53 @@ class Compatibility(meta.SpecModel):
 class DraftModelSpec(meta.SpecModel):
     """What is wanted."""
 
-    rules: ClassVar[tuple[meta.Rule, ...]] = ()
+    rules: ClassVar[tuple[meta.Rule, ...]] = (
+        meta.Rule(
+            "self.algorithm in ['NEXTN', 'NGRAM'] || has(self.source)",
+            "EAGLE3, DFLASH and STANDALONE need source",
+            "FieldValueRequired",
+            ".source",
+        ),
+        meta.Rule(
+            "!(self.algorithm in ['NEXTN', 'NGRAM']) || !has(self.source)",
+            "NEXTN and NGRAM load no draft: leave source out",
+            "FieldValueForbidden",
+            ".source",
+        ),
+        meta.Rule(
+            "!has(self.revision) || (has(self.source) && self.source.startsWith('hf://'))",
+            "revision is for hf:// sources only",
+            "FieldValueForbidden",
+            ".revision",
+        ),
+        meta.Rule(
+            "self.algorithm == 'DFLASH' || !has(self.config.blockSize)",
+            "blockSize is for DFLASH only",
+            "FieldValueForbidden",
+            ".config.blockSize",
+        ),
+        meta.Rule(
+            "self.algorithm != 'DFLASH' || "
+            "!(has(self.config.steps) || has(self.config.topk) || has(self.config.draftTokens))",
+            "DFLASH takes blockSize, not steps, topk or draftTokens",
+            "FieldValueForbidden",
+        ),
+        meta.Rule(
+            "self.algorithm != 'NGRAM' || !(has(self.config.steps) || has(self.config.topk))",
+            "NGRAM takes draftTokens, not steps or topk",
+            "FieldValueForbidden",
+        ),
+        meta.Rule(
+            "self.algorithm in ['DFLASH', 'NGRAM'] || (has(self.config.steps) == has(self.config.topk) && "
+            "has(self.config.topk) == has(self.config.draftTokens))",
+            "steps, topk and draftTokens are given together or not at all",
+        ),
+        meta.Rule(
+            "!has(self.config.topk) || self.config.topk != 1 || !has(self.config.steps) || "
+            "!has(self.config.draftTokens) || self.config.draftTokens == self.config.steps + 1",
+            "topk 1 verifies a chain: draftTokens must be steps + 1",
+        ),
+    )
 
     target: DraftTarget
     """The model that the draft was made for."""

@@ -468,9 +468,9 @@ class ModelServiceStatus(meta.StatusModel):
     observed_generation: int = Field(default=0, ge=0)
     """Generation of the spec that this status is about."""
     current_revision: str | None = Field(default=None, max_length=64)
-    """Hash of what the spec asks for."""
+    """First eight digits of the hash of what the spec asks for."""
     serving_revision: str | None = Field(default=None, max_length=64)
-    """Hash of what serves; equal to currentRevision when no rollout is under way."""
+    """The same of what serves; equal to currentRevision when no rollout is under way."""
     render_version: str | None = Field(default=None, max_length=32)
     """Version of the rendering that the current revision is pinned to."""
     replicas: ReplicaCounts | None = None
@@ -495,6 +495,14 @@ class ModelServiceStatus(meta.StatusModel):
 
 class ModelService(meta.StatusModel):
     """One model, served by a fleet of identical engines behind one Router."""
+
+    rules: ClassVar[tuple[meta.Rule, ...]] = (
+        meta.Rule(
+            "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,36}[a-z0-9])?$')",
+            "the name begins with a letter, holds a-z, 0-9 and '-', and is at most 38 long: "
+            "StatefulSets, Services and labels are named after it",
+        ),
+    )
 
     api_version: Literal["shoal.dev/v1alpha1"] = "shoal.dev/v1alpha1"
     kind: Literal["ModelService"] = "ModelService"

@@ -4,7 +4,7 @@ The operator makes a Deployment, a Service and a route table for each; the route
 route table and Pods.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -86,6 +86,13 @@ class RouterStatus(meta.StatusModel):
 
 class Router(meta.StatusModel):
     """The one endpoint of a namespace's ModelServices."""
+
+    rules: ClassVar[tuple[meta.Rule, ...]] = (
+        meta.Rule(
+            "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$')",
+            "the name holds a-z, 0-9 and '-', at most 40 in all: Deployment, Service and labels are named after it",
+        ),
+    )
 
     api_version: Literal["shoal.dev/v1alpha1"] = "shoal.dev/v1alpha1"
     kind: Literal["Router"] = "Router"
