@@ -1,7 +1,8 @@
 """Where the programs of the control plane are: built once per user and set of sources, then found again.
 
-`ensure` is the one entry: `shoal local`, `make controlplane` and the test fixtures call it. It returns a folder that holds
-every name of `PROGRAMS`. Two builds never run at once (a lock per user), and a folder appears whole or not at all.
+`ensure` is the one entry: `shoal local`, `make controlplane` and the test fixtures call it. It returns a folder that
+holds every name of `PROGRAMS`. Two builds never run at once (a lock per user), and a folder appears whole or not at
+all.
 """
 
 import contextlib
@@ -64,24 +65,32 @@ def missing_programs(folder: Path) -> list[str]:
     return [name for name in PROGRAMS if not os.access(folder / name, os.X_OK)]
 
 
-def ensure(progress: gobuild.Progress = _silent) -> Path:
-    """A folder with every program; builds it when there is none yet (about 7 minutes on two cores, once).
-
-    Raises BuildError with what a person can do.
-    """
+def find(progress: gobuild.Progress = _silent) -> Path | None:
+    """The folder with every program if there is one; never builds."""
     assets = os.environ.get(ASSETS_VARIABLE)
     if assets:
         missing = missing_programs(Path(assets))
         if not missing:
             return Path(assets)
         progress(f"{ASSETS_VARIABLE}={assets} is not used: it lacks {', '.join(missing)}; using our own build")
+    published = cache_root() / key_of(sources())
+    if missing_programs(published):
+        return None
+    with contextlib.suppress(OSError):  # a read-only cache is fine; the time only steers what is pruned
+        os.utime(published)
+    return published
+
+
+def ensure(progress: gobuild.Progress = _silent) -> Path:
+    """A folder with every program; builds it when there is none yet (about 7 minutes on two cores, once).
+
+    Raises BuildError with what a person can do.
+    """
+    found = find(progress)
+    if found is not None:
+        return found
     folder = sources()
-    key = key_of(folder)
-    published = cache_root() / key
-    if not missing_programs(published):
-        with contextlib.suppress(OSError):  # a read-only cache is fine; the time only steers what is pruned
-            os.utime(published)
-        return published
+    published = cache_root() / key_of(folder)
     published.parent.mkdir(parents=True, exist_ok=True)
     with _locked(cache_root() / ".lock", progress):
         if missing_programs(published):

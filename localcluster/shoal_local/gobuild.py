@@ -1,8 +1,8 @@
 """Compiles the control plane (one Go program for six components) and says how far it is.
 
 Called by `binaries` only, with the cache's lock held. Knows nothing about caching.
-The estimate is honest because it is counted: `go list` says which packages are not in Go's build cache yet, `go build -v`
-names each one as it is compiled, and what remains is extrapolated from the rate so far.
+The estimate is honest because it is counted: `go list` says which packages are not in Go's build cache yet,
+`go build -v` names each one as it is compiled, and what remains is extrapolated from the rate so far.
 """
 
 import os
