@@ -1,0 +1,1 @@
+"""Replay of recorded request traces against one OpenAI-compatible endpoint, closed-loop or by timestamps."""
