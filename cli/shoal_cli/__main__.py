@@ -16,7 +16,7 @@ COMMANDS = (
     Command(
         "fit", "shoal_cli.plan", "fit", "Say whether a model fits its GPUs, and how much KV is left.", "operator,cli"
     ),
-    Command("crds", "shoal_api.crd", "crds", "Write or check the custom resource definitions.", "cli"),
+    Command("crds", "shoal_cli.crds", "crds", "Write or check the custom resource definitions.", "cli"),
 )
 
 
