@@ -4,7 +4,7 @@ Cluster-scoped. The operator turns a ModelService's hardware entry into node sel
 checks the fit against its memory, and hands its timing to the routers as a first guess.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -17,7 +17,7 @@ LabelText = Annotated[str, StringConstraints(max_length=317)]
 class Toleration(meta.SpecModel):
     """A taint that replicas on this pool tolerate, as in a Pod."""
 
-    rules = (
+    rules: ClassVar[tuple[meta.Rule, ...]] = (
         meta.Rule(
             "self.operator != 'Exists' || !has(self.value) || self.value == ''",
             "a toleration with operator Exists has no value",
@@ -72,7 +72,7 @@ class GPUPoolSpec(meta.SpecModel):
     """GPU type, as ModelServices name it: B200. Immutable."""
     architecture: str = Field(max_length=16, pattern=r"^sm[0-9]{2,3}$")
     """Compute architecture, such as sm100; decides which number formats the GPU has."""
-    memory: Quantity
+    memory: Quantity = Field(json_schema_extra=meta.POSITIVE_QUANTITY)
     """Memory of one GPU."""
     resource_name: str = Field(
         default="nvidia.com/gpu",

@@ -33,6 +33,18 @@ def immutable(name: str) -> dict[str, Any]:
     return {"x-kubernetes-validations": [rule.as_schema()]}
 
 
+POSITIVE_DURATION: dict[str, Any] = {
+    "x-kubernetes-validations": [Rule("duration(self) > duration('0s')", "must be more than zero").as_schema()]
+}
+"""Schema extra of a duration that cannot be nothing."""
+POSITIVE_QUANTITY: dict[str, Any] = {
+    "x-kubernetes-validations": [
+        Rule("quantity(string(self)).isGreaterThan(quantity('0'))", "must be more than zero").as_schema()
+    ]
+}
+"""Schema extra of a quantity that cannot be nothing."""
+
+
 class _ApiModel(BaseModel):
     """camelCase in YAML, snake_case in Python; attribute docstrings become the schema's descriptions."""
 

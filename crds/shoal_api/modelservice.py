@@ -36,6 +36,7 @@ class Shape(meta.SpecModel):
             "kvLoraRank (MLA) needs qkRopeHeadDim, qkNopeHeadDim and vHeadDim",
             "FieldValueRequired",
         ),
+        meta.Rule("self.kvLoraRank > 0 || self.headDim > 0", "headDim is needed without MLA", "FieldValueRequired"),
         meta.Rule("self.kvHeads <= self.heads", "kvHeads cannot exceed heads"),
         meta.Rule(
             "self.experts == 0 || self.moeIntermediateSize > 0",
@@ -55,8 +56,8 @@ class Shape(meta.SpecModel):
     """num_attention_heads."""
     kv_heads: int = Field(ge=1, le=4096)
     """num_key_value_heads."""
-    head_dim: int = Field(ge=1, le=65536)
-    """head_dim."""
+    head_dim: int = Field(default=0, ge=0, le=65536)
+    """head_dim; MLA has none."""
     intermediate_size: int = Field(ge=1, le=1 << 24)
     """intermediate_size, of the dense layers."""
     experts: int = Field(default=0, ge=0, le=65536)
@@ -173,21 +174,16 @@ class Speculative(meta.SpecModel):
 class Slo(meta.SpecModel):
     """What the scaler must keep."""
 
-    rules: ClassVar[tuple[meta.Rule, ...]] = (
-        meta.Rule("duration(self.ttft) > duration('0s')", "ttft must be more than zero"),
-        meta.Rule("!has(self.itl) || duration(self.itl) > duration('0s')", "itl must be more than zero"),
-    )
-
-    ttft: Duration = "5s"
+    ttft: Duration = Field(default="5s", json_schema_extra=meta.POSITIVE_DURATION)
     """Time to the first token."""
-    itl: Duration | None = None
+    itl: Duration | None = Field(default=None, json_schema_extra=meta.POSITIVE_DURATION)
     """Time between two tokens of one stream. Absent: not a reason to scale."""
 
 
 class ScalingBehavior(meta.SpecModel):
     """How fast the scaler moves."""
 
-    scale_down_window: Duration = "10m"
+    scale_down_window: Duration = Field(default="10m", json_schema_extra=meta.POSITIVE_DURATION)
     """A smaller fleet must have been enough for this long before one replica goes."""
     max_concurrent_starts: int = Field(default=4, ge=1, le=1000)
     """Replicas that may be starting at once."""
@@ -217,7 +213,7 @@ class Queue(meta.SpecModel):
     """More get 429 with a Retry-After."""
     max_bytes: Quantity = "1Gi"
     """Bodies that wait, in bytes."""
-    ttl: Duration = "60s"
+    ttl: Duration = Field(default="60s", json_schema_extra=meta.POSITIVE_DURATION)
     """Longest wait for a replica that is busy."""
     no_replica_ttl: Duration = Field(default="20m", alias="noReplicaTTL")
     """Longest wait for a first replica where one is on its way."""

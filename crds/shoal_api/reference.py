@@ -25,10 +25,10 @@ def table(schema: Schema) -> str:
     """One Markdown table with a row a field, nested fields under their parents."""
     rows = ["| field | type | default | what it is |", "|---|---|---|---|"]
     rows += [f"| `{path}` | {kind} | {default} | {text} |" for path, kind, default, text in _rows(schema, "")]
-    rules = [rule["message"] for rule in _rules(schema)]
+    rules = [f"- {f'`{path}`: ' if path else ''}{message}.\n" for path, message in _rules(schema, "")]
     text = "\n".join(rows) + "\n"
     if rules:
-        text += "\nRules that the kube-apiserver checks at apply:\n\n" + "".join(f"- {rule}.\n" for rule in rules)
+        text += "\nRules that the kube-apiserver checks at apply:\n\n" + "".join(rules)
     return text
 
 
@@ -43,12 +43,13 @@ def _rows(schema: Schema, prefix: str) -> Iterator[tuple[str, str, str, str]]:
         yield from _rows(inner, f"{path}.")
 
 
-def _rules(schema: Schema) -> Iterator[dict[str, Any]]:
-    yield from schema.get("x-kubernetes-validations", ())
-    for child in schema.get("properties", {}).values():
-        yield from _rules(child)
+def _rules(schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+    for rule in schema.get("x-kubernetes-validations", ()):
+        yield path, rule["message"]
+    for name, child in schema.get("properties", {}).items():
+        yield from _rules(child, f"{path}.{name}" if path else name)
     if "items" in schema:
-        yield from _rules(schema["items"])
+        yield from _rules(schema["items"], f"{path}[]")
 
 
 def _type(schema: Schema) -> str:
