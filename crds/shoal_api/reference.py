@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from shoal_api import quantities
+
 Schema = dict[str, Any]
 
 _PLACE: Final = re.compile(r"(<!-- fields: (\w+) -->\n).*?(<!-- end of fields -->)", re.DOTALL)
@@ -59,6 +61,8 @@ def _type(schema: Schema) -> str:
         return "any"
     if "enum" in schema:
         return " \\| ".join(f"`{value}`" for value in schema["enum"])
+    if schema.get("pattern") == quantities.DURATION_PATTERN:
+        return "duration"
     kind = schema.get("type", "any")
     if kind == "array":
         return f"list of {_type(schema['items'])}"
@@ -74,7 +78,7 @@ def _default(schema: Schema, required: bool) -> str:
     if required:
         return "required"
     value = schema.get("default")
-    if value is None or value == {}:
+    if value is None or value == "" or isinstance(value, dict):
         return ""
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
