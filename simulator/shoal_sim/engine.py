@@ -1,0 +1,161 @@
+"""Runs the scheduler against the clock: the one task that makes steps, and the door for the HTTP handlers.
+
+A step's duration comes from the profile, divided by the speed-up. Timers have a resolution of a millisecond, so the
+loop keeps a target time that every step advances, sleeps only when the target is at least that far ahead, and lets a
+late step be made up by the next ones: the rate is right even where a step lasts 50 microseconds.
+Handlers call `submit`, wait on the request, and read it; they and the loop share one thread.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from shoal_sim.faults import Faults
+from shoal_sim.profiles import Profile
+from shoal_sim.request import Request, State
+from shoal_sim.scheduler import Batch, Scheduler
+from shoal_sim.speculation import Speculation
+from shoal_sim.telemetry import Telemetry
+
+TIMER_RESOLUTION_S = 0.001
+DEBT_MAX_S = 0.25
+"""A loop that was held up longer than this (a stopped process) does not try to catch up."""
+
+
+class Engine:
+    """Owns the scheduler. `steps` is the task to run; everything else may be called at any time."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        profile: Profile,
+        telemetry: Telemetry,
+        faults: Faults,
+        speculation: Speculation | None,
+        speedup: float,
+    ) -> None:
+        self.scheduler = scheduler
+        self.profile = profile
+        self.telemetry = telemetry
+        self.faults = faults
+        self.speedup = speedup
+        self.paused = False
+        self.live: dict[str, Request] = {}
+        self.outputs_total = 0
+        self._speculation = speculation
+        self._inbox: list[Request] = []
+        self._aborts: list[Callable[[Request], bool]] = []
+        self._wake = asyncio.Event()
+
+    # ---- for handlers
+
+    def submit(self, request: Request) -> None:
+        """Hands a request over; it is looked at before the next step. Its rid must not be live."""
+        request.times.received = time.time()
+        self.live[request.rid] = request
+        self._inbox.append(request)
+        self._wake.set()
+
+    def abort_rid(self, rid: str) -> None:
+        """Aborts by prefix, as the engine does; an rid that is no live request is ignored."""
+        if rid in self.live:
+            self._abort(lambda request: request.rid.startswith(rid))
+
+    def abort_all(self) -> None:
+        self._abort(lambda request: True)
+
+    def abort_request(self, request: Request) -> None:
+        if request.finish is None:
+            self._abort(lambda other: other is request)
+
+    def resume(self) -> None:
+        self._wake.set()
+
+    def flush(self) -> bool:
+        """Empties the prefix cache; refused while requests run."""
+        if not self.scheduler.idle or self._inbox:
+            return False
+        self.scheduler.cache.flush()
+        return True
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.live)
+
+    # ---- the loop
+
+    async def steps(self) -> None:
+        target = time.monotonic()
+        while True:
+            self._take_input()
+            batch = None if self.paused else self.scheduler.plan()
+            self._report(self.scheduler.take_ended())
+            if batch is None:
+                if self.paused or self.scheduler.idle:
+                    self._wake.clear()
+                    self.telemetry.idle()
+                    await self._wake.wait()
+                    target = time.monotonic()
+                else:
+                    await asyncio.sleep(TIMER_RESOLUTION_S)
+                continue
+            duration = self.duration_s(batch)
+            self._mark_started(batch)
+            await self.faults.hold()
+            target = await self._elapse(target + duration / self.speedup)
+            now = time.time()
+            changed = self.scheduler.complete(batch, now)
+            self.telemetry.step(batch, duration, self.scheduler)
+            self._report(changed)
+            self.faults.produced(self.scheduler.counters)
+
+    def duration_s(self, batch: Batch) -> float:
+        """Seconds that the step takes on the modelled hardware."""
+        speculation = self._speculation
+        drafts = (speculation.draft_steps, speculation.draft_tokens) if speculation else (0, 1)
+        decode_s = self.profile.decode_s(len(batch.decode), batch.decode_kv_tokens, *drafts) if batch.decode else 0.0
+        if not batch.prefill:
+            return decode_s
+        prefill_s = self.profile.prefill_s([(piece.tokens, piece.prefix) for piece in batch.prefill])
+        # In a mixed step the weights are read once, for both.
+        return prefill_s + max(0.0, decode_s - self.profile.decode.base_s)
+
+    async def _elapse(self, target: float) -> float:
+        """Waits until the target time; returns the time from which the next step counts."""
+        ahead = target - time.monotonic()
+        if ahead >= TIMER_RESOLUTION_S:
+            await asyncio.sleep(ahead)
+        else:
+            await asyncio.sleep(0)
+        return max(target, time.monotonic() - DEBT_MAX_S)
+
+    def _take_input(self) -> None:
+        for request in self._inbox:
+            self.scheduler.submit(request)
+        self._inbox.clear()
+        for matches in self._aborts:
+            self.scheduler.abort(matches)
+        self._aborts.clear()
+
+    def _abort(self, matches: Callable[[Request], bool]) -> None:
+        self._aborts.append(matches)
+        if self.faults.stalled:
+            return
+        self._take_input()
+        self._report(self.scheduler.take_ended())
+
+    def _mark_started(self, batch: Batch) -> None:
+        now = time.time()
+        for piece in batch.prefill:
+            if not piece.request.times.forward_entry:
+                piece.request.times.forward_entry = now
+
+    def _report(self, requests: list[Request]) -> None:
+        for request in requests:
+            if request.output:
+                self.outputs_total += 1
+            if request.state is State.DONE:
+                request.times.finished = time.time()
+                self.live.pop(request.rid, None)
+                self.telemetry.finished(request)
+            request.signal.set()
