@@ -7,12 +7,12 @@ socket) meets resourceVersion or uid preconditions, or an apply of the very same
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 import aiohttp
-from shoal_api import keys
 
+from shoal_api import keys
 from shoal_operator.kube import errors
 from shoal_operator.kube.resources import Object, Resource, of_manifest
 
@@ -35,15 +35,26 @@ class Client(Protocol):
         labels: dict[str, str] | None = None,
         fields: str | None = None,
     ) -> list[Object]:
-        """All objects that match, read page by page. `labels` are equality terms; an empty value means "has the key"."""
+        """All objects that match. `labels` are equality terms; an empty value means "has the key"."""
+        ...
+
+    def pages(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: dict[str, str] | None = None,
+        fields: str | None = None,
+    ) -> AsyncIterator[list[Object]]:
+        """The same page by page, so that a caller who keeps little of each object never holds them all."""
         ...
 
     async def apply(self, manifest: Object, *, force: bool) -> Object:
-        """Server-side apply as field manager `shoal`; ConflictError without `force` where another manager owns a field."""
+        """Server-side apply as manager `shoal`; ConflictError without `force` where another one owns a field."""
         ...
 
     async def annotate(self, resource: Resource, observed: Object, annotations: dict[str, str | None]) -> Object:
-        """Set or (None) remove annotations of the object as it was observed; ConflictError when it has changed since."""
+        """Set or (None) remove annotations of the object as observed; ConflictError when it has changed since."""
         ...
 
     async def delete(self, resource: Resource, observed: Object) -> None:
@@ -88,21 +99,35 @@ class ApiClient:
         labels: dict[str, str] | None = None,
         fields: str | None = None,
     ) -> list[Object]:
+        found: list[Object] = []
+        async for page in self.pages(resource, namespace, labels=labels, fields=fields):
+            found += page
+        return found
+
+    async def pages(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: dict[str, str] | None = None,
+        fields: str | None = None,
+    ) -> AsyncIterator[list[Object]]:
         query: list[tuple[str, str]] = [("limit", str(PAGE_OBJECTS))]
         if labels:
             terms = [key if value == "" else f"{key}={value}" for key, value in sorted(labels.items())]
             query.append(("labelSelector", ",".join(terms)))
         if fields:
             query.append(("fieldSelector", fields))
-        found: list[Object] = []
         token = ""
         while True:
             page_query = [*query, ("continue", token)] if token else query
             page = await self._request("GET", resource.path(namespace), query=page_query)
-            found += [_without_managed_fields(item) for item in page.get("items", [])]
+            # Items of a list do not repeat the list's kind.
+            named = {"apiVersion": resource.api_version, "kind": resource.kind}
+            yield [named | _without_managed_fields(item) for item in page.get("items", [])]
             token = page.get("metadata", {}).get("continue", "")
             if not token:
-                return found
+                return
 
     async def apply(self, manifest: Object, *, force: bool) -> Object:
         meta = manifest["metadata"]

@@ -32,10 +32,10 @@ async def load(kubeconfig: Path | None, context: str | None = None) -> Any:
     """A `kubernetes.aio` Configuration. ConfigException when there are no credentials."""
     configuration = kubernetes_client.Configuration()
     if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-        kubernetes_config.load_incluster_config(client_configuration=configuration)
+        kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     else:
         path = str(kubeconfig) if kubeconfig is not None else None
-        await kubernetes_config.load_kube_config(
+        await kubernetes_config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=path, context=context, client_configuration=configuration, persist_config=False
         )
     # Many reconciles at once, yet far from what would trouble a small kube-apiserver.

@@ -1,8 +1,8 @@
 """Leadership: one `coordination.k8s.io` Lease, held by one operator process at a time.
 
-The Lease is won or kept by a write whose resourceVersion must still be the stored one, so that two candidates never both
-win. A holder that could not renew for `renew_deadline_s` stops leading by its own clock, before any other candidate may
-take over after `duration_s`; `require` is the fence that the client asks before every write.
+The Lease is won or kept by a write whose resourceVersion must still be the stored one, so that two candidates never
+both win. A holder that could not renew for `renew_deadline_s` stops leading by its own clock, before any other
+candidate may take over after `duration_s`; `require` is the fence that the client asks before every write.
 A candidate judges the holder by when it itself last saw the record change, never by comparing wall clocks of machines.
 """
 

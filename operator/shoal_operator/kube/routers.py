@@ -12,6 +12,7 @@ from typing import Final
 
 import httpx
 import pydantic
+
 from shoal_api import keys
 from shoal_api.state import RouterState
 

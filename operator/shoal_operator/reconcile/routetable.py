@@ -1,0 +1,54 @@
+"""The route table of one Router, from resolved ModelServices. Pure; the Router's reconciler writes it.
+
+A service whose spec is not accepted keeps the entry it had, because what runs goes on; one that never was accepted has
+none. Which replicas drain is read from the StatefulSets' annotations, so that table and annotation cannot disagree.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+from shoal_api import quantities, routes
+from shoal_api.router import RouterSpec
+from shoal_operator.domain import values
+
+
+def entry(service: values.Service, *, revision: str, draining: Iterable[str], first_on_its_way: bool) -> routes.Service:
+    """One service as routers see it. `first_on_its_way`: nothing serves, and a replica is starting."""
+    return routes.Service(
+        name=service.name,
+        served_name=service.served_name,
+        aliases=service.aliases,
+        context_tokens=service.context_tokens,
+        revision=revision,
+        draining=tuple(sorted(draining)),
+        affinity=service.affinity,
+        queue=service.queue,
+        timing={profile.gpu: profile.pool.timing for profile in service.profiles if profile.pool.timing is not None},
+        scale_from_zero=first_on_its_way,
+    )
+
+
+def table(spec: RouterSpec, entries: Iterable[routes.Service]) -> routes.RouteTable:
+    """The whole table; its generation is a hash of the rest, so equal tables are one generation."""
+    content = routes.RouteTable(
+        generation="",
+        services=tuple(sorted(entries, key=lambda one: one.name)),
+        session_headers=spec.session_headers,
+        body_bytes_max=quantities.quantity_bytes(spec.limits.body_bytes_max),
+        header_bytes_max=quantities.quantity_bytes(spec.limits.header_bytes_max),
+    )
+    digest = hashlib.sha256(content.model_dump_json().encode()).hexdigest()[:16]
+    return content.model_copy(update={"generation": digest})
+
+
+def kept(old: routes.RouteTable | None, name: str, draining: Mapping[str, tuple[str, ...]]) -> routes.Service | None:
+    """The entry of a service that is not accepted now: as it was, but for its draining replicas."""
+    if old is None:
+        return None
+    found = next((one for one in old.services if one.name == name), None)
+    return None if found is None else found.model_copy(update={"draining": draining.get(name, ())})
+
+
+def names(built: routes.RouteTable) -> tuple[str, ...]:
+    """Every name that clients may send."""
+    return tuple(sorted({name for one in built.services for name in (one.served_name, *one.aliases)}))
