@@ -1,0 +1,55 @@
+"""Which replica each session was last on, and how far its prompt went: a bounded table in strict LRU order.
+
+Soft affinity reads it: the home replica is credited with what the mirror cannot see (the end of the last prompt after
+its last chunk, and the part of the reply that comes back in the next prompt), and with nothing else.
+"""
+
+import collections
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last turn of a session that got its first token."""
+
+    replica: str
+    uid: str
+    depth: int
+    """Hashes of its prompt's chain."""
+    tip: int
+    """The last of them: only a prompt that goes on from it is credited."""
+    prompt_tokens: int
+    reply_tokens: int
+    at: float
+
+
+class Sessions:
+    """(tenant, session key) -> Last, for one service. A look-up does not count as use; a turn does."""
+
+    __slots__ = ("_entries_max", "_last")
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._last: collections.OrderedDict[tuple[str, int], Last] = collections.OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def get(self, tenant: str, key: int) -> Last | None:
+        return self._last.get((tenant, key))
+
+    def put(self, tenant: str, key: int, last: Last) -> None:
+        place = (tenant, key)
+        self._last[place] = last
+        self._last.move_to_end(place)
+        if len(self._last) > self._entries_max:
+            self._last.popitem(last=False)
+
+    def active(self, since: float) -> dict[str, int]:
+        """Sessions with a turn after `since`, counted by the replica of their last turn."""
+        counts: dict[str, int] = {}
+        for last in reversed(self._last.values()):
+            if last.at < since:
+                break
+            counts[last.replica] = counts.get(last.replica, 0) + 1
+        return counts

@@ -1,0 +1,160 @@
+"""Values that pass between the router's layers: replicas, requests, costs, outcomes. Nothing here does anything.
+
+Read by every layer (index, policy, admission, dispatch, server); imports none of them. Times are seconds of one
+monotonic clock (the event loop's), sizes are tokens unless the name says bytes.
+"""
+
+import enum
+from dataclasses import dataclass
+
+
+class Outcome(enum.Enum):
+    """How a request ended, seen by the router. Closed: metrics use the value as the label `reason`."""
+
+    OK = "ok"
+    CLIENT_GONE = "client_gone"
+    QUEUE_FULL = "queue_full"
+    """The waiting queue has no room and nobody in particular is to blame: 503."""
+    TENANT_LIMIT = "tenant_limit"
+    """The caller's own tenant fills its share of the waiting queue: 429."""
+    EXPIRED = "expired"
+    """Waited longer than the queue's limit, or could not have answered before the request's own deadline: 503."""
+    NO_REPLICA = "no_replica"
+    """No replica may take it (none routable, or every one was tried): 503."""
+    DRAINING = "draining"
+    """This router is shutting down: 503."""
+    REPLICA_FAILED = "replica_failed"
+    """The replica died, reset or could not be reached."""
+    REPLICA_REFUSED = "replica_refused"
+    """The replica answered 502, 503, 504 or a stream whose first event is an error."""
+    REPLICA_STALLED = "replica_stalled"
+    ENGINE_ERROR = "engine_error"
+    """The engine answered with an error that is the answer (4xx, or 5xx that may not be retried)."""
+
+    @property
+    def http_status(self) -> int:
+        """Status for a request that ends so before its first byte."""
+        return _STATUS[self]
+
+
+_STATUS = {
+    Outcome.OK: 200,
+    Outcome.CLIENT_GONE: 499,
+    Outcome.QUEUE_FULL: 503,
+    Outcome.TENANT_LIMIT: 429,
+    Outcome.EXPIRED: 503,
+    Outcome.NO_REPLICA: 503,
+    Outcome.DRAINING: 503,
+    Outcome.REPLICA_FAILED: 502,
+    Outcome.REPLICA_REFUSED: 503,
+    Outcome.REPLICA_STALLED: 504,
+    Outcome.ENGINE_ERROR: 500,
+}
+
+
+class ReplicaState(enum.Enum):
+    """Whether a replica may get requests; the values are those of `shoal_api.state.ReplicaState.state`."""
+
+    ROUTABLE = "Routable"
+    DRAINING = "Draining"
+    EJECTED = "Ejected"
+    NOT_READY = "NotReady"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """Who a replica is; a new `uid` under the same name is a restarted engine with an empty cache."""
+
+    name: str
+    url: str
+    uid: str = ""
+    revision: str = ""
+    gpu: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What an engine said about itself in `/server_info`; None where it did not."""
+
+    kv_tokens_max: int | None = None
+    """`max_total_num_tokens`."""
+    running_max: int | None = None
+    """`max_running_requests` as in force (`effective_max_running_requests_per_dp` where present)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Canonical bytes of a prompt: two requests share a prefix of tokens as far as they share one of these bytes."""
+
+    data: bytes
+    tokens: int | None = None
+    """Exact count where the body gave token ids (4 bytes of `data` each); else learned bytes per token decide."""
+    rest_bytes: int = 0
+    """Bytes of further prompts of a batch: work, but no part of the prefix."""
+    salt: int = 0
+    """Separates caches that an engine keeps apart (cache salt, adapter)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session's key: a 64-bit hash (never the client's text) and which rule of the list gave it."""
+
+    key: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the policy knows of one request."""
+
+    prompt: Prompt
+    chain: tuple[int, ...]
+    """Chain hashes of `prompt.data` (see index.chain)."""
+    session: Session
+    parent: int | None = None
+    """Session key of the agent that started this one."""
+    body_bytes: int = 0
+    stream: bool = True
+    """Whether a first token will be seen; without one its prefill is presumed done when the predicted time is over."""
+    output_max: int | None = None
+    """`max_tokens` or its like."""
+    priority: int = 0
+    """Larger goes first."""
+    tenant: str = ""
+    timeout_s: float | None = None
+    """The client's own limit for its first token, from arrival."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the engine reported at the end of a request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int | None = None
+    """None where the engine does not report it; 0 is a miss."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostTerms:
+    """Why a replica was or was not chosen; shown by `/debug/route` and `x-shoal-explain`. `cost_s` is their sum."""
+
+    replica: str
+    cost_s: float
+    busy_s: float
+    """Prefill bound to the replica and not done."""
+    work_s: float
+    """Prefill of this request's uncached tokens there."""
+    price: float
+    """Factor on `work_s`: 1 + beta * min(waiting per replica, 50)."""
+    interference_s: float
+    kv_pressure_s: float
+    """Shortage of KV tokens or of running slots there."""
+    prompt_tokens: int
+    matched_tokens: int
+    """Predicted to be cached there."""
+    room: str
+    """`ok`, or why it can take no more now: `prefill`, `running`, `kv`."""
+    home: bool
+    """The session's last replica."""

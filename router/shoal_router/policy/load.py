@@ -1,0 +1,172 @@
+"""Live load of one replica: what is bound to it, in requests, seconds of prefill and KV tokens. Exact, since the router
+itself binds and releases everything. Written by policy.pool only; policy.cost reads it.
+
+Prefill is taken to be serial and in order, as SGLang's scheduler runs it: the first of `pending` is being done since
+`head_since`, the others have not started.
+"""
+
+import math
+
+from shoal_router import model
+from shoal_router.index import mirror
+from shoal_router.metrics import rate
+from shoal_router.policy import binding, timing
+
+UNSTARTED_S_MAX = 0.5
+"""Late binding: a replica holds at most so much prefill beyond what it is doing."""
+RUNNING_DEFAULT_MAX = 256
+"""Requests in flight on an engine that has not said how many it runs."""
+KV_SOFT_SHARE = 0.8
+"""From this share of its KV tokens on a replica gets dearer: retraction and eviction of warm prefixes are near."""
+INTERFERENCE_TOKENS = 32
+"""For so many of its tokens a new stream's slow-down (and what it does to the others) counts in the cost."""
+
+
+class Load:
+    """See the module."""
+
+    __slots__ = (
+        "bit",
+        "cached_actual",
+        "cached_error",
+        "cached_predicted",
+        "decoded",
+        "epoch",
+        "facts",
+        "flight",
+        "head_since",
+        "hits",
+        "interference_s",
+        "kv_soft",
+        "last_sample",
+        "loose",
+        "mirror",
+        "pending",
+        "pending_s",
+        "replica",
+        "running_max",
+        "spoilt",
+        "state",
+        "state_since",
+        "step_s",
+        "timing",
+    )
+
+    def __init__(self, replica: model.Replica, bit: int, held: mirror.Mirror, time: timing.Timing, now: float) -> None:
+        self.replica = replica
+        self.bit = bit
+        self.mirror = held
+        self.timing = time
+        self.facts = model.EngineFacts()
+        self.running_max = RUNNING_DEFAULT_MAX
+        self.kv_soft = math.inf
+        """KV tokens from which on it gets dearer."""
+        self.state = model.ReplicaState.UNKNOWN
+        self.state_since = now
+        self.epoch = 0
+        """Counts restarts of the engine: what was locked in an earlier epoch is gone."""
+        self.flight: dict[int, binding.Binding] = {}
+        """Everything bound and not released, oldest first."""
+        self.pending: dict[int, binding.Binding] = {}
+        """Of these, what has no first token yet, in the order of binding."""
+        self.pending_s = 0.0
+        self.head_since = now
+        self.spoilt = False
+        self.last_sample: binding.Sample | None = None
+        self.loose = 0.0
+        """KV tokens in flight that the mirror's nodes do not count: ends of prompts and what was generated."""
+        self.interference_s = 0.0
+        self.step_s = 0.0
+        self.hits = rate.Rate(60.0)
+        self.decoded = 0
+        """Output tokens since it was added."""
+        self.cached_predicted = 0
+        self.cached_actual = 0
+        self.cached_error = 0
+        self.refresh()
+
+    def busy_s(self, now: float) -> float:
+        """Seconds of prefill bound here and not done."""
+        pending = self.pending
+        if not pending:
+            return 0.0
+        head_s = pending[next(iter(pending))].work_s
+        return max(0.0, self.pending_s - min(now - self.head_since, head_s))
+
+    def unstarted_s(self) -> float:
+        """Of that, what has not been started."""
+        pending = self.pending
+        return max(0.0, self.pending_s - pending[next(iter(pending))].work_s) if pending else 0.0
+
+    @property
+    def kv_tokens(self) -> float:
+        """KV tokens of requests in flight, a shared prefix counted once."""
+        return self.mirror.locked + self.loose
+
+    def room(self, work_s: float, kv_tokens: float) -> str:
+        """`ok`, or what keeps it from taking so much more now."""
+        if len(self.flight) >= self.running_max:
+            return "running"
+        kv_max = self.facts.kv_tokens_max
+        # A request larger than the engine is the engine's to refuse; alone it is never held back here.
+        if kv_max is not None and self.flight and self.kv_tokens + kv_tokens > kv_max:
+            return "kv"
+        if self.pending and self.unstarted_s() + work_s > UNSTARTED_S_MAX:
+            return "prefill"
+        return "ok"
+
+    def open(self) -> bool:
+        """Whether it could take a request without work."""
+        return len(self.flight) < self.running_max and self.unstarted_s() < UNSTARTED_S_MAX
+
+    def refresh(self) -> None:
+        """Recompute what depends on running streams and their context; called when their number changes.
+
+        interference = step(B, T) + 32 * (step(B+1, T) - step(1, 0)), nothing while no stream runs: the decode step that
+        must end before prefill starts, and the slower tokens after it.
+        """
+        running = len(self.flight) - len(self.pending)
+        context = self.kv_tokens
+        step = self.timing.decode_step_s
+        self.step_s = step(running, context)
+        if not running:
+            self.interference_s = 0.0
+        else:
+            slower = step(running + 1, context) - step(1, 0.0)
+            self.interference_s = self.step_s + INTERFERENCE_TOKENS * max(0.0, slower)
+
+    def set_facts(self, facts: model.EngineFacts) -> None:
+        self.facts = facts
+        self.running_max = RUNNING_DEFAULT_MAX if facts.running_max is None else facts.running_max
+        self.kv_soft = math.inf if facts.kv_tokens_max is None else KV_SOFT_SHARE * facts.kv_tokens_max
+        self.mirror.set_kv_max(facts.kv_tokens_max)
+
+    def presume(self, now: float) -> None:
+        """A request that does not stream shows no first token: its prefill counts as done when its time is over."""
+        while self.pending:
+            head = self.pending[next(iter(self.pending))]
+            done_at = self.head_since + head.work_s
+            if head.request.stream or now < done_at:
+                return
+            self.drop_pending(head, done_at)
+            self.spoilt = True
+            self.refresh()
+
+    def presumed_at(self) -> float:
+        """When `presume` will have something to do."""
+        if self.pending:
+            head = self.pending[next(iter(self.pending))]
+            if not head.request.stream:
+                return self.head_since + head.work_s
+        return math.inf
+
+    def drop_pending(self, done: binding.Binding, at: float) -> bool:
+        """Prefill of `done` is over; true if it was the one being done."""
+        pending = self.pending
+        was_head = next(iter(pending)) == id(done)
+        del pending[id(done)]
+        done.prefilling = False
+        self.pending_s = max(0.0, self.pending_s - done.work_s) if pending else 0.0
+        if was_head:
+            self.head_since = at
+        return was_head
