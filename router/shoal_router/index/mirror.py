@@ -194,8 +194,8 @@ class Mirror:
         self.locked = 0.0
 
     def hot(self, since: float, nodes_max: int) -> Iterator[Node]:
-        """Nodes on the path of a leaf used after `since`, each once; only the newest `nodes_max` leaves are looked
-        at.""" leaves = [node for at, seq, node in self._heap if at >= since and node.seq == seq and node.hashes]
+        """Nodes on the path of a leaf used after `since`, each once; only the newest `nodes_max` leaves count."""
+        leaves = [node for at, seq, node in self._heap if at >= since and node.seq == seq and node.hashes]
         leaves.sort(key=lambda node: -node.used_at)
         seen: set[int] = set()
         for leaf in leaves[:nodes_max]:

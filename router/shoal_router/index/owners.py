@@ -46,8 +46,8 @@ class Owners:
         self.entries -= 1
 
     def lookup(self, chain: Sequence[int], among: int) -> list[tuple[int, int]]:
-        """Match lengths of the replicas `among`: (bit set, hashes matched), longest first, without those of length
-        0.""" get = self._bits.get
+        """Match lengths of the replicas `among`: (bit set, hashes matched), longest first, those of 0 left out."""
+        get = self._bits.get
         levels: list[tuple[int, int]] = []
         high = len(chain)
         while high and among and len(levels) < LEVELS_MAX:
