@@ -3,9 +3,9 @@
 What the reconciler calls, in its order (`values`, `fleet`, `scaling` hold the types):
 
     resolve.resolve_service(name, namespace, spec, pools, drafts)    -> resolve.Resolution (service or problems)
-    checks.run_checks(service)                                       -> checks.Findings (refusals, warnings)
-    fit.fit_profile(service, profile)                                -> fit.Fit | None (None: no shape, not known)
+    sglang.accept.accept(service)                    -> checks.Findings (refusals, warnings, fits by profile or None)
     revision.current(service, pinned_hash, pinned_version)           -> revision.Revision (hash, short, render_version)
+    revision.snapshot(service) / revision.restore(data)              -> JSON for a ControllerRevision, and back
     scaling.decide(inputs, memory)                                   -> (scaling.Decision, scaling.Memory)
     rollout.plan_steps(fleet.Fleet)                                  -> fleet.Plan (steps, hold, complete)
     naming.replica_name(service, short, number), naming.pod_name(...), naming.router_*(...)

@@ -19,21 +19,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from shoal_api.conditions import Reason
 from shoal_operator.domain import fleet, victim
 
 
 class Gate(StrEnum):
-    """Why a plan holds. The same strings are condition and event reasons."""
+    """Why a plan holds: the subset of condition reasons that a planner can give."""
 
-    NO_SPARE_GPU = "NoSpareGPU"
-    PAUSED = "RolloutPaused"
-    REVISION_FAILING = "RevisionFailing"
-    WAITING_FOR_READY = "WaitingForReady"
-    WAITING_FOR_ROUTERS = "WaitingForRouters"
-    WAITING_FOR_DRAIN = "WaitingForDrain"
-    STARTS_LIMITED = "StartsLimited"
-    STARTUP_STALLED = "StartupStalled"
-    NO_MARGIN = "NoSurgeNoUnavailable"
+    NO_SPARE_GPU = Reason.NO_SPARE_GPU
+    PAUSED = Reason.PAUSED
+    REVISION_FAILING = Reason.REPLICA_FAILED
+    WAITING_FOR_READY = Reason.STARTING
+    WAITING_FOR_ROUTERS = Reason.ROUTERS_NOT_ACKNOWLEDGED
+    WAITING_FOR_DRAIN = Reason.DRAINING
+    STARTS_LIMITED = Reason.STARTS_LIMITED
+    STARTUP_STALLED = Reason.START_TIMEOUT
+    NO_MARGIN = Reason.INVALID_SPEC
 
 
 @dataclass

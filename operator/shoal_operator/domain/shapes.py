@@ -5,6 +5,7 @@ one figure wrong shows in a test against the published total. A model that is no
 capacity is not known.
 """
 
+import dataclasses
 import re
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ class Config:
     qk_rope_head_dim: int = 0
     v_head_dim: int = 0
     tied: bool = False
+    multimodal: bool = False
 
 
 def _attention_params(config: Config) -> int:
@@ -69,6 +71,7 @@ def derive(config: Config) -> values.Shape:
         head_dim=config.head_dim,
         kv_lora_rank=config.kv_lora_rank,
         qk_rope_head_dim=config.qk_rope_head_dim,
+        multimodal=config.multimodal,
     )
 
 
@@ -79,6 +82,8 @@ KIMI_K2 = derive(
         q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
     )
 )  # fmt: skip
+KIMI_K2_VISION = dataclasses.replace(KIMI_K2, name="kimi-k2-vision", multimodal=True)
+"""K2.5 and later: the same language model; its vision tower is under 1 % of the weights."""
 DEEPSEEK_V3 = derive(
     Config(
         "deepseek-v3", layers=61, hidden=7168, vocab=129280, heads=128, intermediate=18432,
@@ -100,7 +105,8 @@ TINY_LLAMA = derive(
 )
 
 _FAMILIES: tuple[tuple[re.Pattern[str], values.Shape], ...] = (
-    (re.compile(r"kimi[-_]k2([-_.]|$)"), KIMI_K2),
+    (re.compile(r"kimi[-_]k2\.\d"), KIMI_K2_VISION),
+    (re.compile(r"kimi[-_]k2([-_]|$)"), KIMI_K2),
     (re.compile(r"deepseek[-_](v3|r1)([-_.]0324|[-_.]0528|[-_.]1)?([-_]|$)(?!\d)"), DEEPSEEK_V3),
     (re.compile(r"qwen3[-_]coder[-_]480b"), QWEN3_CODER_480B),
     (re.compile(r"(meta[-_])?llama[-_]3(\.\d)?[-_]8b"), LLAMA_3_8B),

@@ -46,6 +46,8 @@ class Shape:
     head_dim: int = 0
     kv_lora_rank: int = 0
     qk_rope_head_dim: int = 0
+    multimodal: bool = False
+    """Has a vision tower: SGLang keeps more memory free."""
 
 
 @dataclass(frozen=True, slots=True)
