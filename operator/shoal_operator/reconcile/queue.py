@@ -79,6 +79,9 @@ class WorkQueue:
     def done(self, key: Key, outcome: Outcome) -> None:
         """The work that `take` began has ended."""
         self._running.discard(key)
+        asked = self._due.get(key)  # while it was being worked on
+        if asked is not None:
+            self._push(key, asked)
         match outcome:
             case Done():
                 self._failures.pop(key, None)
@@ -87,9 +90,6 @@ class WorkQueue:
                 self.add_after(key, after_s)
             case Failed(retry_after_s=retry_after_s):
                 self.add_after(key, self._backoff(key) if retry_after_s is None else retry_after_s)
-        waiting = self._due.get(key)
-        if waiting is not None:
-            self._push(key, waiting)
 
     def clear(self) -> None:
         """Forget everything that waits (leadership was lost); what is being worked on ends by itself."""
