@@ -1,13 +1,12 @@
 """`shoal replay`: options in, a plan out, the report printed and written. Decides the exit status, nothing else."""
 
-import asyncio
 from pathlib import Path
 
 import click
 import orjson
 from rich.console import Console
 
-from shoal_cli import kubectl
+from shoal_cli import kubectl, loops
 from shoal_cli.replay import check, client, drive, gpus, run, show, trace
 
 
@@ -150,7 +149,7 @@ def replay(
     )
     console = Console()
     try:
-        summary = asyncio.run(run.run(plan, console))
+        summary = loops.run(run.run(plan, console))
     except run.ReplayError as error:
         raise click.ClickException(str(error)) from error
     console.print(show.report(summary))
