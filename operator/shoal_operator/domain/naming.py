@@ -40,3 +40,8 @@ def budget_name(service: str) -> str:
 def router_name(router: str) -> str:
     """Deployment, Service, ServiceAccount, Role, RoleBinding and budget of one Router."""
     return shortened(f"shoal-router-{router}", 63)
+
+
+def revision_name(service: str, revision8: str) -> str:
+    """ControllerRevision that records one revision of a service."""
+    return shortened(f"{service}-revision-{revision8}", 63)

@@ -5,10 +5,10 @@ The only module of the pure half that reads the kinds' pydantic models. Called b
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shoal_api import draftmodel, gpupool, modelservice, quantities, routes
-from shoal_operator.domain import shapes, values
+from shoal_operator.domain import shapes, timing, values
 
 ENGINE_IMAGE = "lmsysorg/sglang:v{version}"
 RUNNING_MAX = 256
@@ -34,7 +34,8 @@ def resolve_service(
 ) -> Resolution:
     """Resolve by object name: `pools` of the cluster, `drafts` of the service's namespace."""
     problems: list[values.Problem] = []
-    profiles = _profiles(spec, pools, problems)
+    shape = _shape(spec.model)
+    profiles = _profiles(spec, shape, pools, problems)
     draft = _draft(spec, drafts, problems)
     if problems:
         return Resolution(None, tuple(problems))
@@ -50,7 +51,7 @@ def resolve_service(
         quantization=spec.model.quantization,
         kv_cache_dtype=spec.model.kv_cache_dtype,
         context_tokens=spec.model.context_length,
-        shape=_shape(spec.model),
+        shape=shape,
         engine=_engine(spec.engine),
         profiles=profiles,
         draft=draft,
@@ -76,7 +77,7 @@ def resolve_service(
 
 def resolve_pool(name: str, spec: gpupool.GPUPoolSpec) -> values.Pool:
     """A GPUPool as a plain value."""
-    timing = spec.timing
+    given = spec.timing
     return values.Pool(
         name=name,
         gpu=spec.gpu,
@@ -89,15 +90,18 @@ def resolve_pool(name: str, spec: gpupool.GPUPoolSpec) -> values.Pool:
         tolerations=tuple(tuple(sorted(one.as_object().items())) for one in spec.tolerations),
         cost_per_hour=spec.cost_per_hour,
         timing=None
-        if timing is None
+        if given is None
         else routes.Timing(
-            a_s=timing.a, b_s=timing.b, c_s=timing.c, alpha_s=timing.alpha, beta_s=timing.beta, gamma_s=timing.gamma
+            a_s=given.a, b_s=given.b, c_s=given.c, alpha_s=given.alpha, beta_s=given.beta, gamma_s=given.gamma
         ),
     )
 
 
 def _profiles(
-    spec: modelservice.ModelServiceSpec, pools: Mapping[str, gpupool.GPUPoolSpec], problems: list[values.Problem]
+    spec: modelservice.ModelServiceSpec,
+    shape: values.Shape | None,
+    pools: Mapping[str, gpupool.GPUPoolSpec],
+    problems: list[values.Problem],
 ) -> tuple[values.Profile, ...]:
     """Hardware in order of preference, each with its pool. A GPU type without a pool is a problem only when none has
     one: a fleet may name GPUs that it hopes to get."""
@@ -115,6 +119,8 @@ def _profiles(
             tensor, spec.parallelism.pipeline, spec.parallelism.expert, spec.parallelism.attention_data
         )
         pool = resolve_pool(named[0], pools[named[0]])
+        if pool.timing is None:
+            pool = replace(pool, timing=timing.builtin(shape, pool.gpu, entry.gpus_per_replica))
         profiles.append(values.Profile(pool, entry.gpus_per_replica, parallelism, _args(entry.args)))
     if not profiles:
         problems.extend(missing)
