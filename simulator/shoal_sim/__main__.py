@@ -8,7 +8,8 @@ import sys
 
 from shoal_sim import flags, settings
 
-USAGE = """usage: shoal-sim engine --model-path MODEL [SGLang arguments] [--speedup X] [--profile NAME] [--load-seconds S]
+USAGE = """usage: shoal-sim engine --model-path MODEL [SGLang arguments]
+                        [--speedup X] [--profile NAME] [--load-seconds S]
 
 An engine that speaks SGLang's HTTP surface with simulated timing. All SGLang arguments of the modelled version are
 accepted; docs/simulator.md says which act. --speedup, --profile and --load-seconds are the simulator's own

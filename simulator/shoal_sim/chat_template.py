@@ -18,8 +18,7 @@ def render(body: Mapping[str, Any]) -> bytes:
     if tools:
         parts.append(f"<|im_start|>system\n# Tools\n{_json(tools)}<|im_end|>\n")
     messages: Sequence[Mapping[str, Any]] = body["messages"]
-    for message in messages:
-        parts.append(f"<|im_start|>{message['role']}\n{_content(message)}<|im_end|>\n")
+    parts += [f"<|im_start|>{message['role']}\n{_content(message)}<|im_end|>\n" for message in messages]
     if body.get("continue_final_message") and messages and messages[-1]["role"] == "assistant":
         parts[-1] = parts[-1].removesuffix("<|im_end|>\n")
     else:

@@ -43,7 +43,7 @@ class Engine:
         self.live: dict[str, Request] = {}
         self.outputs_total = 0
         self._speculation = speculation
-        self._inbox: list[Request] = []
+        self.inbox: list[Request] = []
         self._aborts: list[Callable[[Request], bool]] = []
         self._wake = asyncio.Event()
 
@@ -53,7 +53,7 @@ class Engine:
         """Hands a request over; it is looked at before the next step. Its rid must not be live."""
         request.times.received = time.time()
         self.live[request.rid] = request
-        self._inbox.append(request)
+        self.inbox.append(request)
         self._wake.set()
 
     def abort_rid(self, rid: str) -> None:
@@ -73,7 +73,7 @@ class Engine:
 
     def flush(self) -> bool:
         """Empties the prefix cache; refused while requests run."""
-        if not self.scheduler.idle or self._inbox:
+        if not self.scheduler.idle or self.inbox:
             return False
         self.scheduler.cache.flush()
         return True
@@ -130,9 +130,9 @@ class Engine:
         return max(target, time.monotonic() - DEBT_MAX_S)
 
     def _take_input(self) -> None:
-        for request in self._inbox:
+        for request in self.inbox:
             self.scheduler.submit(request)
-        self._inbox.clear()
+        self.inbox.clear()
         for matches in self._aborts:
             self.scheduler.abort(matches)
         self._aborts.clear()

@@ -11,7 +11,7 @@ import json
 import math
 from dataclasses import dataclass
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 
 FALLBACK: Final = "tiny"
 GPU_DEFAULT: Final = "b200"
@@ -101,14 +101,13 @@ def choose(profiles: dict[str, Profile], model_path: str, gpu: str, tp_size: int
     return min(fitting, key=lambda p: (p.gpu != gpu, abs(p.tp_size - tp_size)))
 
 
-def _profile(name: str, entry: dict[str, object]) -> Profile:
+def _profile(name: str, entry: dict[str, Any]) -> Profile:
     fields = dict(entry)
-    prefill, decode, memory, match = (fields.pop(key) for key in ("prefill", "decode", "memory", "match"))
-    return Profile(  # type: ignore[arg-type]  # the data file is checked as a whole by test_profiles
+    return Profile(
         name=name,
-        prefill=PrefillTiming(**prefill),  # type: ignore[arg-type]
-        decode=DecodeTiming(**decode),  # type: ignore[arg-type]
-        memory=Memory(**memory),  # type: ignore[arg-type]
-        match=tuple(match),  # type: ignore[arg-type]
+        prefill=PrefillTiming(**fields.pop("prefill")),
+        decode=DecodeTiming(**fields.pop("decode")),
+        memory=Memory(**fields.pop("memory")),
+        match=tuple(fields.pop("match")),
         **fields,
     )

@@ -8,12 +8,12 @@ with status 0 when no request is left.
 import asyncio
 import logging
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
 
+from shoal_sim import metrics_text
 from shoal_sim.engine import Engine
 from shoal_sim.faults import Faults
 from shoal_sim.http.app import App
@@ -58,7 +58,7 @@ def run(settings: Settings) -> int:
 
 
 def build(settings: Settings) -> Runtime:
-    telemetry = Telemetry()
+    telemetry = Telemetry(metrics_text.buckets(metrics_text.load_families()), settings.speedup)
     scheduler = Scheduler(settings.policy, RadixCache(settings.capacity_pages), settings.speculation)
     engine = Engine(scheduler, settings.profile, telemetry, Faults(), settings.speculation, settings.speedup)
     return Runtime(settings, engine, telemetry)
@@ -72,7 +72,7 @@ async def _serve(settings: Settings, config: uvicorn.Config) -> int:
     loop.add_signal_handler(signal.SIGINT, stop_now.set)
     stopping = asyncio.create_task(stop_now.wait())
     log.info("Loading %s (%s)", settings.model_path, settings.profile.name)
-    if await _first(asyncio.sleep(settings.load_s / settings.speedup), stopping):
+    if await _stopped_within(settings.load_s / settings.speedup, stopping):
         return 0
     config.app = App(runtime)
     config.load()
@@ -108,15 +108,15 @@ def _leave(runtime: Runtime, stop_now: asyncio.Event) -> None:
 
 
 async def _leave_when_idle(runtime: Runtime) -> None:
-    while not (runtime.leaving and not runtime.engine.busy):
+    while True:
         await asyncio.sleep(LEAVE_POLL_S / runtime.settings.speedup)
+        if runtime.leaving and not runtime.engine.busy:
+            return
 
 
-async def _first(work: "asyncio._CoroutineLike[None]", stopping: "asyncio.Task[bool]") -> bool:
-    """Waits for `work`; True when stopping came first."""
-    task = asyncio.ensure_future(work)
-    await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    task.cancel()
+async def _stopped_within(duration_s: float, stopping: asyncio.Task[bool]) -> bool:
+    """Waits that long; True as soon as the process is to stop."""
+    await asyncio.wait({stopping}, timeout=duration_s)
     return stopping.done()
 
 

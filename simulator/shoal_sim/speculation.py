@@ -29,7 +29,7 @@ class Speculation:
 
     def accepted(self, rid: str, step: int) -> int:
         """Tokens that the request's verify step number `step` yields: 1 to draft_tokens."""
-        draw = xxhash.xxh3_64_intdigest(f"{rid}/{step}") / 2**64
+        draw = xxhash.xxh3_64_intdigest(f"{rid}/{step}".encode()) / 2**64
         if self.accept_length_mean is not None:
             whole = math.floor(self.accept_length_mean)
             return max(1, min(self.draft_tokens, whole + (draw < self.accept_length_mean - whole)))

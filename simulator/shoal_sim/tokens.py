@@ -26,7 +26,8 @@ TOKEN_BYTES: Final = 4
 NATURAL_TOKENS_MEAN: Final = 128
 
 # memoryview.cast and array use the machine's byte order and sizes; every platform we run on is this one.
-assert sys.byteorder == "little" and array("I").itemsize == TOKEN_BYTES
+assert sys.byteorder == "little"
+assert array("I").itemsize == TOKEN_BYTES
 
 _CONSONANTS = "bcdfghjklmnprstvwxyz"
 _VOWELS = "aeiou"

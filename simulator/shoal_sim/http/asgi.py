@@ -41,7 +41,7 @@ class Exchange:
         while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":
-                raise ClientGone
+                raise ClientGoneError
             part = message.get("body", b"")
             if part:
                 parts.append(part)
@@ -85,7 +85,7 @@ class Exchange:
         await self.send({"type": "http.response.body", "body": b""})
 
 
-class ClientGone(Exception):
+class ClientGoneError(Exception):
     """The client closed the connection before its request was complete."""
 
 

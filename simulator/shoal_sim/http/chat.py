@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from shoal_sim import chat_template
-from shoal_sim.http import bodies, errors, intake, logprobs, usage
+from shoal_sim.http import bodies, errors, failures, intake, logprobs, usage
 from shoal_sim.http.asgi import Exchange
-from shoal_sim.request import Finish, Request
+from shoal_sim.request import Request
 from shoal_sim.runtime import Runtime
 from shoal_sim.tokens import bytes_of, ids_of
 
@@ -63,25 +63,8 @@ async def serve(runtime: Runtime, exchange: Exchange) -> None:
             await _stream(runtime, exchange, requests, model, extras)
         else:
             await intake.finished(requests)
-            raise_if_failed(requests)
+            failures.raise_if_failed(requests)
             await exchange.reply_json(_completion(runtime, requests, model, extras))
-
-
-def raise_if_failed(requests: list[Request]) -> None:
-    for request in requests:
-        finish = request.finish
-        if finish is not None and finish.status is not None:
-            raise errors.flat(finish.message or "", str(finish.status), finish.status)
-
-
-def failure_event(finish: Finish) -> bytes:
-    """The first event of a stream that the engine refused. Only here JSON is written with spaces."""
-    kind = "SERVICE_UNAVAILABLE" if finish.status == 503 else "INTERNAL_SERVER_ERROR"
-    message = orjson.dumps(finish.message).decode()
-    return (
-        f'data: {{"error": {{"object": "error", "message": {message}, "type": "{kind}", '
-        f'"param": null, "code": {finish.status}}}}}\n\n'
-    ).encode()
 
 
 def _max_tokens(runtime: Runtime, body: dict[str, Any]) -> int | None:
@@ -89,8 +72,7 @@ def _max_tokens(runtime: Runtime, body: dict[str, Any]) -> int | None:
     most = runtime.settings.context_length
     if value is not None and value > most:
         raise errors.flat(
-            f"max_completion_tokens is too large: {value}."
-            f"This model supports at most {most} completion tokens."
+            f"max_completion_tokens is too large: {value}.This model supports at most {most} completion tokens."
         )
     return value
 
@@ -187,7 +169,7 @@ class _Stream:
         request, events = self.request, []
         if request.finish is not None and request.finish.failed:
             self.ended = True
-            return [failure_event(request.finish)]
+            return [failures.event(request.finish)]
         if not self._greeted and (request.output or request.finish is not None):
             self._greeted = True
             events.append(self._role())
@@ -233,9 +215,7 @@ class _Stream:
         ).encode()
 
 
-async def _stream(
-    runtime: Runtime, exchange: Exchange, requests: list[Request], model: str, extras: Extras
-) -> None:
+async def _stream(runtime: Runtime, exchange: Exchange, requests: list[Request], model: str, extras: Extras) -> None:
     created = int(time.time())
     report = runtime.settings.cache_report
     heads = [_chunk_head(request.rid, created, model) for request in requests]

@@ -9,9 +9,7 @@ from shoal_sim.http.usage import WEIGHT_VERSION
 from shoal_sim.runtime import Runtime
 
 VERSION = "0.5.23"
-_GRAPHS = dict.fromkeys(
-    ("prefill", "decode", "target_verify", "draft_prefill", "draft_decode", "draft_extend"), 0.0
-)
+_GRAPHS = dict.fromkeys(("prefill", "decode", "target_verify", "draft_prefill", "draft_decode", "draft_extend"), 0.0)
 
 
 async def root(runtime: Runtime, exchange: Exchange) -> None:

@@ -172,5 +172,3 @@ async def _follow(runtime: Runtime, exchange: Exchange, requests: list[Request])
         await asyncio.sleep(poll - (time.monotonic() - started) % poll)
     for request in requests:
         runtime.engine.abort_request(request)
-
-
