@@ -4,8 +4,8 @@
 
 Routers start from them and learn better ones; the scaler's latency term uses them. A GPUPool's own `timing` wins.
 Sources: Kimi-K2.5 and DeepSeek-V3 from least squares over a silicon model (mean error 2 to 7 %, for H200 int4 and B200
-nvfp4 or fp8, no speculation); Llama-3-8B measured on one H200 with SGLang 0.5.17 (its decode is linear in the batch: beta covers
-the first 64 requests). What is not here has no guess, and nothing is made up for it.
+nvfp4 or fp8, no speculation); Llama-3-8B measured on one H200 with SGLang 0.5.17 (its decode is linear in the batch:
+beta covers the first 64 requests). What is not here has no guess, and nothing is made up for it.
 """
 
 from collections.abc import Mapping

@@ -16,6 +16,7 @@ from shoal_operator.domain import values
 
 SUPPORTED_VERSIONS = ("0.5.23",)
 Kind = Literal["value", "list", "optional", "bare", "negatable"]
+_TYPE_NAMES = {"int": "a whole number", "float": "a number", "count": "a number of tokens such as 256k", "json": "JSON"}
 _COUNT = re.compile(r"\d+(\.\d+)?(k|M|G|T)|\d+(Ki|Mi|Gi|Ti)?")
 
 
@@ -95,7 +96,7 @@ def _item_problem(flag: Flag, item: str | int | float) -> str | None:
     checks = {"int": _is_int, "float": _is_float, "count": _is_count, "json": _is_json}
     check = checks.get(flag.type)
     if check is not None and not check(item):
-        return f"--{flag.name} is {item!r}; it takes {'a whole number' if flag.type != 'json' else 'JSON'}"
+        return f"--{flag.name} is {item!r}; it takes {_TYPE_NAMES[flag.type]}"
     return None
 
 
