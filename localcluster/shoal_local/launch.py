@@ -17,10 +17,11 @@ from typing import Any
 
 
 def _sibling(name: str) -> Any:
-    """A module beside this file, importable although `-I` keeps our folder off the path."""
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    """A module of our package, which `-I -S` keeps off the path; only what the start needs is imported."""
+    package = os.path.dirname(os.path.abspath(__file__))
+    sys.path.insert(0, os.path.dirname(package))
     try:
-        return importlib.import_module(name)
+        return importlib.import_module(f"{os.path.basename(package)}.{name}")
     finally:
         sys.path.pop(0)
 

@@ -1,0 +1,176 @@
+"""A TCP forwarder: accepts on one port and relays each connection to one of several addresses.
+
+Protocols over transports, without streams: the demo's token streams go through here. What is read is written at once;
+a side that cannot take more stops the reading of the other (the transports' marks bound what is held).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+Address = tuple[str, int]
+_CONNECT_DEADLINE_S: Final = 3.0
+_HIGH_WATER_BYTES: Final = 256 * 1024
+_BACKLOG: Final = 1024
+
+
+class _Half(asyncio.Protocol):
+    """One side of a relayed connection; `peer` is the other."""
+
+    def __init__(self, on_lost: Callable[[], None]) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.peer: _Half | None = None
+        self._on_lost = on_lost
+        self._eof = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        peer = self.peer
+        if peer is not None and peer.transport is not None:
+            peer.transport.write(data)
+
+    def pause_writing(self) -> None:
+        if self.peer is not None and self.peer.transport is not None:
+            self.peer.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.peer is not None and self.peer.transport is not None:
+            self.peer.transport.resume_reading()
+
+    def eof_received(self) -> bool:
+        """Passes a half-close on and keeps the other direction open."""
+        self._eof = True
+        peer = self.peer
+        if peer is None or peer.transport is None:
+            return False
+        if peer.transport.can_write_eof():
+            peer.transport.write_eof()
+        return not peer._eof
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        peer, self.peer = self.peer, None
+        if peer is not None and peer.transport is not None:
+            # A reset must arrive as one: an aborted stream is not a finished one.
+            (peer.transport.abort if exc is not None else peer.transport.close)()
+        self._on_lost()
+
+
+class Forwarder:
+    """Listens on 127.0.0.1 and spreads connections over what `targets` names, the least busy first."""
+
+    def __init__(self, name: str, targets: Callable[[], Sequence[Address]]) -> None:
+        self._name = name
+        self._targets = targets
+        self._server: asyncio.Server | None = None
+        self._open: dict[Address, int] = {}
+        self._turn = 0
+        self._halves: set[_Half] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def listen(self, host: str, port: int) -> None:
+        """Starts to accept; OSError when the port is taken."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
+
+    async def close(self) -> None:
+        """Stops accepting and cuts what is open."""
+        if self._server is not None:
+            self._server.close()
+        for half in list(self._halves):
+            if half.transport is not None:
+                half.transport.abort()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def order(self) -> list[Address]:
+        """Targets to try for one connection: least connections first, ties in turn."""
+        targets = list(self._targets())
+        self._turn += 1
+        turned = targets[self._turn % len(targets) :] + targets[: self._turn % len(targets)] if targets else []
+        return sorted(turned, key=lambda each: self._open.get(each, 0))
+
+    def _accept(self) -> asyncio.Protocol:
+        client = _Client(self)
+        self._halves.add(client)
+        return client
+
+    def forget(self, half: _Half) -> None:
+        """A side is closed."""
+        self._halves.discard(half)
+
+    def connect_for(self, client: _Half) -> None:
+        """Finds a target for a fresh client."""
+        task = asyncio.get_running_loop().create_task(self._connect(client))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, client: _Half) -> None:
+        loop = asyncio.get_running_loop()
+        for address in self.order():
+            self._open[address] = self._open.get(address, 0) + 1
+            upstream = _Upstream(self, address)
+            try:
+                async with asyncio.timeout(_CONNECT_DEADLINE_S):
+                    await loop.create_connection(lambda half=upstream: half, *address)  # type: ignore[misc]
+            except (OSError, TimeoutError):
+                if upstream.transport is None:
+                    self.release(address)
+                continue
+            self._join(client, upstream)
+            return
+        if client.transport is not None:
+            log.info("No Pod takes connections of %s", self._name)
+            client.transport.abort()
+
+    def _join(self, client: _Half, upstream: _Half) -> None:
+        if client.transport is None:  # gone meanwhile
+            if upstream.transport is not None:
+                upstream.transport.close()
+            return
+        self._halves.add(upstream)
+        client.peer, upstream.peer = upstream, client
+        client.transport.resume_reading()
+
+    def release(self, address: Address) -> None:
+        """One connection fewer to an address."""
+        left = self._open.get(address, 0) - 1
+        if left > 0:
+            self._open[address] = left
+        else:
+            self._open.pop(address, None)
+
+
+class _Client(_Half):
+    """The accepted side: does not read until there is somebody to write to."""
+
+    def __init__(self, owner: Forwarder) -> None:
+        super().__init__(lambda: owner.forget(self))
+        self._owner = owner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert self.transport is not None
+        self.transport.pause_reading()
+        self._owner.connect_for(self)
+
+
+class _Upstream(_Half):
+    """The side towards a Pod."""
+
+    def __init__(self, owner: Forwarder, address: Address) -> None:
+        super().__init__(self._lost)
+        self._owner = owner
+        self._address = address
+
+    def _lost(self) -> None:
+        self._owner.forget(self)
+        self._owner.release(self._address)
