@@ -54,7 +54,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/flush_cache": {"GET": control.flush, "POST": control.flush},
     "/pause_generation": {"POST": control.pause},
     "/continue_generation": {"POST": control.resume},
-    "/admin/fault": {"POST": control.fault},
+    "/admin/fault": {"GET": control.show_faults, "POST": control.fault},
 }
 
 
@@ -95,7 +95,8 @@ class App:
             await _preflight(exchange)
             return
         if not self._allowed(route, exchange.headers.get("authorization", "")):
-            raise ApiError(401, {"error": "Unauthorized"})
+            await exchange.reply(401, b'{"error":"Unauthorized"}', asgi.JSON, vary=False)
+            return
         methods = self._routes.get(route)
         if methods is None:
             raise ApiError(404, {"detail": "Not Found"})
@@ -145,6 +146,7 @@ async def _preflight(exchange: Exchange) -> None:
 
 async def _answer(exchange: Exchange, error: ApiError) -> None:
     if error.text is not None:
-        await exchange.reply(error.status, error.text.encode(), asgi.TEXT)
+        # Answered outside of the engine's CORS layer, so without its header.
+        await exchange.reply(error.status, error.text.encode(), asgi.TEXT, vary=False)
     else:
         await exchange.reply(error.status, orjson.dumps(error.body), asgi.JSON)

@@ -59,11 +59,13 @@ class Exchange:
         body: bytes = b"",
         content_type: bytes | None = None,
         extra: tuple[tuple[bytes, bytes], ...] = (),
+        vary: bool = True,
     ) -> None:
         headers = [*extra, (b"content-length", str(len(body)).encode())]
         if content_type is not None:
             headers.append((b"content-type", content_type))
-        headers.append(VARY)
+        if vary:
+            headers.append(VARY)
         self.status = status
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})

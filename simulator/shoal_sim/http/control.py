@@ -63,7 +63,13 @@ async def fault(runtime: Runtime, exchange: Exchange) -> None:
     """Replaces all faults by those in the body; an empty object switches everything off."""
     body = bodies.parse_object(await exchange.body())
     runtime.engine.faults.apply(_fault_settings(body))
-    await exchange.reply_json(dataclasses.asdict(runtime.engine.faults.settings))
+    await show_faults(runtime, exchange)
+
+
+async def show_faults(runtime: Runtime, exchange: Exchange) -> None:
+    """The faults, and the rids that the engine holds: tests wait for a request to arrive by them."""
+    faults = dataclasses.asdict(runtime.engine.faults.settings)
+    await exchange.reply_json({**faults, "live": list(runtime.engine.live)})
 
 
 def _fault_settings(body: dict[str, Any]) -> FaultSettings:

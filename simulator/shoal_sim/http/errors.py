@@ -7,7 +7,7 @@ VALIDATION = "Bad Request"
 BAD_REQUEST = "BadRequestError"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class ApiError(Exception):
     """Answers a request with `body` (JSON) or, where that is None, with `text`."""
 

@@ -131,18 +131,23 @@ async def _refuse(exchange: Exchange, problem: str, stream: bool) -> None:
 
 def _answer(request: Request, call: Call, sent_at: float | None = None) -> dict[str, Any]:
     ids = usage.output_ids(request)
-    meta = usage.meta_info(request, sent_at)
-    if call.logprob and request.finish is not None:
-        prompt = ids_of(request.prompt.data)
-        top = [logprobs.generate(ids[:1] * call.top_logprobs)] * len(ids)
-        meta |= {
-            "input_token_logprobs": [[None, prompt[0], None], *logprobs.generate(prompt[1:])] if prompt else [],
-            "output_token_logprobs": logprobs.generate(ids),
-            "output_token_logprobs_length": len(ids),
-            "input_top_logprobs": [None, *[logprobs.generate(prompt[:1] * call.top_logprobs)] * (len(prompt) - 1)],
-            "output_top_logprobs": top,
-        }
-    return {"text": "".join(request.output), "output_ids": ids, "meta_info": meta}
+    shown = _logprobs(request, ids, call.top_logprobs) if call.logprob and request.finish is not None else None
+    return {
+        "text": "".join(request.output),
+        "output_ids": ids,
+        "meta_info": usage.meta_info(request, sent_at, shown),
+    }
+
+
+def _logprobs(request: Request, ids: list[int], top: int) -> dict[str, Any]:
+    prompt = ids_of(request.prompt.data)
+    return {
+        "input_token_logprobs": [[None, prompt[0], None], *logprobs.generate(prompt[1:])] if prompt else [],
+        "output_token_logprobs": logprobs.generate(ids),
+        "output_token_logprobs_length": len(ids),
+        "input_top_logprobs": [None, *[logprobs.generate(prompt[:1] * top)] * (len(prompt) - 1)],
+        "output_top_logprobs": [logprobs.generate(ids[:1] * top)] * len(ids),
+    }
 
 
 async def _stream(exchange: Exchange, requests: list[Request], call: Call) -> None:

@@ -21,9 +21,9 @@ def completion(tokens: list[str], top: int) -> dict[str, Any]:
     }
 
 
-def generate(ids: list[int], shown: bool = True) -> list[list[Any]]:
+def generate(ids: list[int]) -> list[list[Any]]:
     """Triples of /generate: log probability, id, text (never asked for here)."""
-    return [[LOGPROB if shown else None, token, None] for token in ids]
+    return [[LOGPROB, token, None] for token in ids]
 
 
 def _entry(token: str) -> dict[str, Any]:

@@ -45,8 +45,8 @@ def finish_reason(finish: Finish, count: int) -> dict[str, Any]:
     return {"type": "abort", "message": finish.message, "status_code": None, "err_type": None}
 
 
-def meta_info(request: Request, sent_at: float | None = None) -> dict[str, Any]:
-    """As /generate gives it, at this moment or, after the end, complete."""
+def meta_info(request: Request, sent_at: float | None = None, logprobs: dict[str, Any] | None = None) -> dict[str, Any]:
+    """As /generate gives it, at this moment or, after the end, complete. `logprobs` are its fields for those."""
     times, finish = request.times, request.finish
     if finish is not None and finish.failed:
         return {
@@ -69,6 +69,7 @@ def meta_info(request: Request, sent_at: float | None = None) -> dict[str, Any]:
         "forward_entry_time": times.forward_entry,
         "prefill_finished_time": times.prefill_finished,
         "queue_time": times.forward_entry - times.received,
+        **(logprobs or {}),
         "reasoning_tokens": 0,
         "completion_tokens": len(request.output),
         "cached_tokens": request.cached_tokens,
@@ -78,18 +79,28 @@ def meta_info(request: Request, sent_at: float | None = None) -> dict[str, Any]:
     info["cached_tokens_details"] = cached_details(request) if request.cached_tokens else None
     info["dp_rank"] = None
     if finish is not None:
-        decoding = max(times.finished - times.first_token, 1e-6)
-        info |= {
-            "e2e_latency": times.finished - times.received,
-            "request_received_ts": times.received,
-            "first_token_latency": times.first_token - times.received,
-            "api_server_dispatch_finish_ts": times.received,
-            "response_sent_to_client_ts": sent_at or time.time(),
-            "request_finished_ts": times.finished,
-            "decode_throughput": max(0, len(request.output) - 1) / decoding,
-        }
+        info |= _after_the_end(request, sent_at)
     elif sent_at is not None:
         info["response_sent_to_client_ts"] = sent_at
+    return info
+
+
+def _after_the_end(request: Request, sent_at: float | None) -> dict[str, float]:
+    """A stream knows when its first event was sent; an answer that is not a stream is sent after everything else."""
+    times = request.times
+    decoding = max(times.finished - times.first_token, 1e-6)
+    info = {
+        "e2e_latency": times.finished - times.received,
+        "request_received_ts": times.received,
+        "first_token_latency": times.first_token - times.received,
+        "api_server_dispatch_finish_ts": times.received,
+    }
+    if sent_at is not None:
+        info["response_sent_to_client_ts"] = sent_at
+    info["request_finished_ts"] = times.finished
+    info["decode_throughput"] = max(0, len(request.output) - 1) / decoding
+    if sent_at is None:
+        info["response_sent_to_client_ts"] = time.time()
     return info
 
 
