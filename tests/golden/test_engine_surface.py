@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from shoal_testing import rawhttp
 from shoal_testing.engines import SimulatedEngine, engines
 
@@ -48,32 +49,8 @@ DIFFERENT = {
     "err_chat_content_number": "the engine lists five schema alternatives, the simulator the one that failed",
 }
 
-# Replayed in this order: the cache cases build on each other, metrics_after_load on all.
-ORDER = """
-root health health_generate ready_absent ping models model_one model_unknown model_info get_model_info server_info
-v1_loads v1_loads_core v1_loads_all v1_loads_bad_include v1_loads_bad_rank v1_loads_prometheus get_load weight_version
-not_found method_not_allowed head_health options_chat chat chat_stream chat_stream_usage chat_stream_continuous_usage
-chat_return_token_ids chat_stream_return_token_ids chat_stream_ids_in_sglext chat_stream_ids_header chat_meta_info
-chat_input_ids chat_max_completion_tokens chat_ignore_eos_length chat_stop_token chat_logprobs chat_stream_logprobs
-chat_n2 chat_stream_n2 chat_rid chat_request_id_headers chat_dp_header_zero chat_system_multi chat_tools cache_first
-cache_repeat cache_repeat_stream cache_repeat_stream_details cache_extended cache_salt_other cache_salt_other_repeat
-cache_extra_key completions completions_stream completions_token_prompt completions_stream_token_ids completions_batch
-completions_echo completions_logprobs generate generate_stream generate_input_ids generate_batch generate_logprob
-tokenize tokenize_messages tokenize_no_model tokenize_plain_path detokenize detokenize_bad embeddings_on_chat_model
-ok_content_type_charset err_chat_bad_role err_chat_content_number err_chat_dp_header_text err_chat_empty_body
-err_chat_empty_messages err_chat_empty_object err_chat_json_array err_chat_lora_unknown err_chat_malformed_json
-err_chat_max_tokens_over_context err_chat_missing_messages err_chat_missing_model err_chat_n0
-err_chat_negative_max_tokens err_chat_no_content_type err_chat_overlong err_chat_overlong_stream
-err_chat_priority_disabled err_chat_rid_list err_chat_routed_dp_rank err_chat_stream_negative_max_tokens
-err_chat_stream_text err_chat_temperature_negative err_chat_temperature_text err_chat_top_p_high err_chat_unknown_field
-err_chat_unknown_model err_chat_wrong_content_type err_chat_zero_max_tokens err_completions_empty_body
-err_completions_empty_object err_completions_json_array err_completions_malformed_json err_completions_no_content_type
-err_completions_overlong err_completions_overlong_stream err_completions_unknown_model
-err_completions_wrong_content_type err_generate_bad_param err_generate_empty_body err_generate_empty_object
-err_generate_json_array err_generate_malformed_json err_generate_negative err_generate_no_content_type
-err_generate_overlong err_generate_overlong_stream err_generate_wrong_content_type abort_empty abort_unknown_rid
-abort_all flush_cache_idle pause_in_place ping_paused continue_generation metrics_idle metrics_after_load
-""".split()
+# The cache cases build on each other, metrics_after_load on all before it.
+ORDER = (CAPTURES / "order.txt").read_text().split()
 OVERFLOWS = [
     "overflow_chat_24",
     "overflow_chat_stream_24",
@@ -83,17 +60,17 @@ OVERFLOWS = [
 ]
 ABORTS = ["abort_chat", "abort_chat_stream", "abort_completions_stream", "abort_generate", "abort_generate_stream"]
 
-CONSTANT_KEYS = frozenset(
-    ("object", "role", "finish_reason", "index", "type", "code", "param", "owned_by", "status", "status_code")
-    + ("weight_version", "frontend", "version", "retryable", "detail", "error", "mode", "block_size", "parent", "start")
-)
-FREE_TYPES = frozenset(
-    # Numbers on one machine, null or text on another.
-    ("accelerator", "random_seed", "attention_backend", "sampling_backend", "mem_fraction_static", "kv_events")
-    + ("kv_events_config", "load_publish_endpoint", "pp_max_micro_batch_size", "cuda_graph_config", "matched_stop")
-    + ("disaggregation_decode_retraction_backup", "c128_page_size", "decode_moments")
-    + ("watermark_config", "watermark_key", "watermark_key_b")
-)
+CONSTANT_KEYS = {
+    *("object", "role", "finish_reason", "index", "type", "code", "param", "owned_by", "status", "status_code"),
+    *("weight_version", "frontend", "version", "retryable", "detail", "error", "mode", "block_size", "parent", "start"),
+}
+# Numbers on one machine, null or text on another.
+FREE_TYPES = {
+    *("accelerator", "random_seed", "attention_backend", "sampling_backend", "mem_fraction_static", "kv_events"),
+    *("kv_events_config", "load_publish_endpoint", "pp_max_micro_batch_size", "cuda_graph_config", "matched_stop"),
+    *("disaggregation_decode_retraction_backup", "c128_page_size", "decode_moments"),
+    *("watermark_config", "watermark_key", "watermark_key_b"),
+}
 
 
 @pytest.fixture(scope="module")
