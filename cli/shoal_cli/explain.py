@@ -8,10 +8,9 @@ from typing import Any, BinaryIO
 
 import click
 import httpx
-from rich.console import Console
 from rich.table import Table
 
-from shoal_cli import cluster, kubectl, status
+from shoal_cli import cluster, kubectl, screen, status
 
 TIMEOUT_S = 10.0
 
@@ -29,7 +28,7 @@ def scale(name: str, namespace: str, kubeconfig: Path | None, context: str) -> N
     target = kubectl.Target(kubeconfig=kubeconfig, context=context, namespace=namespace)
     item = cluster.read(target, status.KIND, name)
     state = item.get("status") or {}
-    console = Console()
+    console = screen.console()
     scaling = state.get("scaling")
     active = status.condition(state, "ScalingActive")
     if not scaling:
@@ -68,7 +67,7 @@ def route(body: BinaryIO, url: str, path: str, session: str | None, as_json: boo
     if as_json:
         click.echo(answer.text)
         return
-    console = Console()
+    console = screen.console()
     for part in _parts(answer.json()):
         console.print(part, highlight=False)
 

@@ -1,4 +1,4 @@
-"""Runs a coroutine on the fastest event loop that is installed: thousands of streamed tokens a second pass through it."""
+"""Runs a coroutine on the fastest event loop installed: thousands of streamed tokens a second pass through it."""
 
 import asyncio
 from collections.abc import Coroutine

@@ -1,24 +1,30 @@
 """`shoal plan` and `shoal fit`: the operator's own pure functions on files, without a cluster.
 
-Resolution, checks, fit and engine command line are the operator's code, unchanged: what is shown is what it would do.
-GPUPools and DraftModels that a ModelService refers to must be in the files as well.
+Resolution, checks, fit, rollout planner and rendering are the operator's code, unchanged: what is shown is what it
+would do. GPUPools and DraftModels that a ModelService refers to must be in the files as well.
 """
 
-import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
+import yaml
 
-from shoal_api import modelservice
 from shoal_cli import manifests
-from shoal_operator.domain import fit as fitting
-from shoal_operator.domain import resolve, values
-from shoal_operator.sglang import launch
+from shoal_operator.domain import checks, fleet, resolve, revision, values
+from shoal_operator.render import bundle, text
+from shoal_operator.sglang import accept
 
-GIB = 1 << 30
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One ModelService of the files; `service` is None where it could not be resolved."""
+
+    name: str
+    service: values.Service | None
+    findings: checks.Findings
+
 
 _files = click.option(
     "-f",
@@ -33,25 +39,28 @@ _files = click.option(
 
 @click.command()
 @_files
-def plan(files: tuple[Path, ...]) -> None:
-    """Show engine command lines and fit of the ModelServices in FILES. Exits 1 where the operator would refuse one."""
-    console = Console()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "yaml"]),
+    default="text",
+    show_default=True,
+    help="yaml: all manifests.",
+)
+def plan(files: tuple[Path, ...], output: str) -> None:
+    """Show command lines, rollout steps or manifests of the ModelServices in FILES.
+
+    Exits 1 where the operator would refuse one.
+    """
     refused = False
-    for name, service, problems in _resolved(files):
-        console.print(name, style="bold")
-        for problem in problems:
+    for subject in _subjects(files):
+        if subject.service is None or not subject.findings.accepted:
             refused = True
-            console.print(f"  {problem.field}: {problem.reason}: {problem.message}", highlight=False, soft_wrap=True)
-        if service is None or problems:
-            continue
-        console.print(fit_table(service))
-        for profile in service.profiles:
-            started = launch.render_launch(service, profile)
-            console.print(f"  {profile.gpu} x {profile.gpus}:", highlight=False)
-            line = shlex.join((*started.command, *started.argv))
-            console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
-            for variable, value in started.env:
-                console.print(f"    {variable}={value}", highlight=False, markup=False, soft_wrap=True)
+            click.echo(f"{subject.name}: refused:\n{text.problems_text(subject.findings.refusals)}", err=True)
+        elif output == "yaml":
+            click.echo(_manifests(subject.service))
+        else:
+            click.echo(f"{subject.name}: {_steps(subject.service)}")
     if refused:
         raise SystemExit(1)
 
@@ -59,55 +68,47 @@ def plan(files: tuple[Path, ...]) -> None:
 @click.command()
 @_files
 def fit(files: tuple[Path, ...]) -> None:
-    """Say whether the ModelServices in FILES fit their GPUs. Exits 1 where one does not."""
-    console = Console()
-    failed = False
-    for name, service, problems in _resolved(files):
-        console.print(name, style="bold")
-        if service is None:
-            failed = True
-            for problem in problems:
-                console.print(f"  {problem.field}: {problem.message}", highlight=False, soft_wrap=True)
-            continue
-        console.print(fit_table(service))
-        for profile, found in _fits(service):
-            if found is not None and not found.fits:
-                failed = True
-                console.print(f"  {profile.gpu}: does not fit; {found.remedy}", highlight=False, soft_wrap=True)
-    if failed:
+    """Say whether the ModelServices in FILES fit their GPUs, and how much KV cache is left.
+
+    Exits 1 where one is refused.
+    """
+    refused = False
+    for subject in _subjects(files):
+        refused = refused or not subject.findings.accepted
+        if subject.service is None:
+            click.echo(f"{subject.name}: refused:\n{text.problems_text(subject.findings.refusals)}")
+        else:
+            click.echo(text.fit_text(subject.service, subject.findings))
+    if refused:
         raise SystemExit(1)
 
 
-def fit_table(service: values.Service) -> Table:
-    """One row a hardware profile: memory of one GPU, KV of one replica."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = ("GPU", "GPUS", "WEIGHTS/GPU", "RESERVE/GPU", "KV/GPU", "KV TOKENS", "CONTEXT", "FULL SESSIONS", "FITS")
-    for column in columns:
-        table.add_column(column)
-    for profile, found in _fits(service):
-        if found is None:
-            table.add_row(profile.gpu, str(profile.gpus), *["-"] * 6, "shape unknown")
-            continue
-        table.add_row(
-            profile.gpu,
-            str(profile.gpus),
-            _gib(found.weight_bytes),
-            _gib(found.reserve_bytes),
-            _gib(found.kv_bytes),
-            f"{found.kv_tokens:,}",
-            f"{found.context_tokens:,}",
-            str(found.sessions_full),
-            "yes" if found.fits else "no",
-        )
-    return table
+def _steps(service: values.Service) -> str:
+    """From an empty fleet to the wanted one, with room for everything."""
+    current = revision.current(service, None, None)
+    world = fleet.Fleet(
+        target=current.short,
+        desired=_desired(service),
+        replicas=(),
+        room=dict.fromkeys(profile.gpu for profile in service.profiles),
+        creatable=frozenset({current.short}),
+    )
+    return text.plan_text(service, current, world)
 
 
-def _fits(service: values.Service) -> Iterator[tuple[values.Profile, fitting.Fit | None]]:
-    for profile in service.profiles:
-        yield profile, fitting.fit_profile(service, profile, launch.merged_flags(service, profile))
+def _manifests(service: values.Service) -> str:
+    """As if every replica found room on the preferred GPU."""
+    replicas = [(number, service.profiles[0]) for number in range(_desired(service))]
+    made = bundle.render_all(service, revision.current(service, None, None), replicas)
+    return yaml.safe_dump_all(made, sort_keys=False)
 
 
-def _resolved(files: tuple[Path, ...]) -> Iterator[tuple[str, values.Service | None, tuple[values.Problem, ...]]]:
+def _desired(service: values.Service) -> int:
+    """The count before anything is measured."""
+    return service.scaling.min if service.scaling else service.replicas or 0
+
+
+def _subjects(files: tuple[Path, ...]) -> Iterator[Subject]:
     try:
         found = manifests.read(files)
     except (manifests.ManifestError, OSError) as error:
@@ -115,19 +116,9 @@ def _resolved(files: tuple[Path, ...]) -> Iterator[tuple[str, values.Service | N
     if not found.services:
         raise click.ClickException("no ModelService in the files")
     for name, item in found.services.items():
-        yield name, *_resolve(found, name, item)
-
-
-def _resolve(
-    found: manifests.Manifests, name: str, item: modelservice.ModelService
-) -> tuple[values.Service | None, tuple[values.Problem, ...]]:
-    resolution = resolve.resolve_service(
-        name, item.metadata.namespace or "default", item.spec, found.pools, found.drafts
-    )
-    if resolution.service is None:
-        return None, resolution.problems
-    return resolution.service, launch.arg_problems(resolution.service)
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / GIB:.1f} GiB"
+        namespace = item.metadata.namespace or "default"
+        resolution = resolve.resolve_service(name, namespace, item.spec, found.pools, found.drafts)
+        if resolution.service is None:
+            yield Subject(name, None, checks.Findings(refusals=resolution.problems))
+        else:
+            yield Subject(name, resolution.service, accept.accept(resolution.service))

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from shoal_cli import cluster, kubectl
+from shoal_cli import cluster, kubectl, screen
 
 KIND = "modelservices.shoal.dev"
 
@@ -25,7 +25,7 @@ def status(name: str | None, all_namespaces: bool, namespace: str, kubeconfig: P
     if name and all_namespaces:
         raise click.UsageError("NAME and --all-namespaces exclude each other")
     target = kubectl.Target(kubeconfig=kubeconfig, context=context, namespace=namespace)
-    console = Console()
+    console = screen.console()
     if name:
         show_one(console, cluster.read(target, KIND, name))
         return

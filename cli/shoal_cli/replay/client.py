@@ -151,7 +151,7 @@ class Client:
             return
         if event.name == "error" or "error" in value:
             error = value.get("error", value)
-            kind = error.get("type") or error.get("code") if isinstance(error, dict) else None
+            kind = error.get("code") or error.get("type") if isinstance(error, dict) else None
             stream.error = f"event_{kind or 'error'}"
             stream.detail = str(error.get("message", "") if isinstance(error, dict) else error)[:500]
             return

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 import orjson
-from rich.console import Console
 
-from shoal_cli import kubectl, loops
+from shoal_cli import kubectl, loops, screen
 from shoal_cli.replay import check, client, drive, gpus, run, show, trace
 
 
@@ -147,7 +146,7 @@ def replay(
         duration_s=duration_s,
         gpu_source=source,
     )
-    console = Console()
+    console = screen.console()
     try:
         summary = loops.run(run.run(plan, console))
     except run.ReplayError as error:

@@ -1,0 +1,150 @@
+"""`status` and `explain` on what a kubectl and a router answer; kubectl here is a script that prints a file."""
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from shoal_cli import explain, status
+from shoal_cli.__main__ import main
+from shoal_cli.replay import gpus
+
+ITEM: dict[str, Any] = {
+    "metadata": {"name": "kimi", "namespace": "shoal"},
+    "spec": {"hardware": [{"gpu": "B200", "gpusPerReplica": 8}, {"gpu": "B300", "gpusPerReplica": 4}]},
+    "status": {
+        "currentRevision": "0a1b2c3d",
+        "replicas": {"desired": 3, "ready": 2, "summary": "2/3"},
+        "conditions": [
+            {"type": "Ready", "status": "False", "reason": "ScalingUp", "message": "1 of 3 replicas is starting"},
+            {"type": "ScalingActive", "status": "True", "reason": "Scaling", "message": "all routers report"},
+        ],
+        "replicaDetails": [
+            {"name": "kimi-0a1b2c3d-0", "phase": "Ready", "gpu": "B200", "node": "n1", "sessions": 4},
+            {"name": "kimi-0a1b2c3d-1", "phase": "Ready", "gpu": "B300", "node": "n2", "sessions": 0},
+        ],
+        "scaling": {
+            "desired": 3, "reason": "Backlog", "inputs": {"backlog": 2.4},
+            "history": [
+                {"time": "2026-01-01T00:00:00Z", "from": 2, "to": 3, "reason": "Backlog", "inputs": {"backlog": 2.4}}
+            ],
+        },
+        "rollout": {"hold": {"gate": "Starting", "reason": "one starts", "since": "2026-01-01T00:00:00Z"}},
+        "performance": {"cacheHit": 0.931, "ttft": {"p50": "210ms"}},
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[object], Path]:
+    """Puts a kubectl on PATH that prints the given object, and logs its arguments."""
+
+    def make(answer: object, code: int = 0) -> Path:
+        script = tmp_path / "kubectl"
+        (tmp_path / "answer").write_text(json.dumps(answer))
+        out = f"cat {tmp_path}/answer" if code == 0 else "echo the server says no >&2"
+        script.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/log\n{out}\nexit {code}\n')
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        return tmp_path / "log"
+
+    return make
+
+
+def test_status_lists_services(kubectl: Callable[..., Path]) -> None:
+    log = kubectl({"items": [ITEM]})
+    done = CliRunner().invoke(main, ["status", "-n", "shoal"])
+    assert done.exit_code == 0, done.output
+    for want in ("kimi", "2/3", "ScalingUp", "3 (Backlog)", "0.931", "210ms"):
+        assert want in done.output
+    assert "--namespace=shoal get modelservices.shoal.dev -o json" in log.read_text()
+
+
+def test_status_of_one_shows_replicas_and_conditions(kubectl: Callable[..., Path]) -> None:
+    kubectl(ITEM)
+    done = CliRunner().invoke(main, ["status", "kimi"])
+    for want in ("kimi-0a1b2c3d-1", "1 of 3 replicas is starting", "Rollout is held", "one starts"):
+        assert want in done.output
+
+
+def test_status_without_services_says_so(kubectl: Callable[..., Path]) -> None:
+    kubectl({"items": []})
+    assert "No ModelServices" in CliRunner().invoke(main, ["status"]).output
+
+
+def test_status_of_a_service_without_status_is_unknown(kubectl: Callable[..., Path]) -> None:
+    kubectl({"items": [{"metadata": {"name": "new", "namespace": "a"}, "spec": {}}]})
+    assert "Unknown" in CliRunner().invoke(main, ["status"]).output
+
+
+def test_kubectl_s_own_words_are_passed_on(kubectl: Callable[..., Path]) -> None:
+    kubectl({}, 1)
+    done = CliRunner().invoke(main, ["status"])
+    assert done.exit_code == 1
+    assert "the server says no" in done.output
+
+
+def test_absent_kubectl_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "kubectl is not on PATH" in CliRunner().invoke(main, ["status"]).output
+
+
+def test_explain_scale_shows_reason_inputs_and_history(kubectl: Callable[..., Path]) -> None:
+    kubectl(ITEM)
+    done = CliRunner().invoke(explain.explain, ["scale", "kimi"])
+    assert done.exit_code == 0, done.output
+    for want in ("2 ready, 3 wanted: Backlog", "backlog", "2026-01-01T00:00:00Z"):
+        assert want in done.output
+
+
+def test_explain_scale_without_scaling_says_who_owns_the_count(kubectl: Callable[..., Path]) -> None:
+    kubectl({**ITEM, "status": {}})
+    assert "spec.replicas" in CliRunner().invoke(explain.explain, ["scale", "kimi"]).output
+
+
+def test_explain_route_prints_candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        candidates = [{"replica": "kimi-1", "cost_s": 0.25}, {"replica": "kimi-2", "cost_s": 1.5, "full": True}]
+        return httpx.Response(200, json={"service": "kimi", "chosen": "kimi-1", "candidates": candidates})
+
+    def post(url: str, **arguments: Any) -> httpx.Response:
+        arguments.pop("trust_env")
+        with httpx.Client(transport=httpx.MockTransport(answer)) as client:
+            return client.post(url, **arguments)
+
+    monkeypatch.setattr(explain.httpx, "post", post)
+    (tmp_path / "body.json").write_text('{"model": "kimi"}')
+    done = CliRunner().invoke(
+        explain.explain, ["route", "--url", "http://r:8081/", "--session", "s", str(tmp_path / "body.json")]
+    )
+    assert done.exit_code == 0, done.output
+    assert asked[0].url.path == "/debug/route"
+    assert asked[0].headers["x-session-id"] == "s"
+    for want in ("chosen", "kimi-2", "1.5"):
+        assert want in done.output
+
+
+def test_explain_route_without_a_router_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "body.json").write_text("{}")
+    done = CliRunner().invoke(explain.explain, ["route", "--url", "http://127.0.0.1:9", str(tmp_path / "body.json")])
+    assert done.exit_code == 1
+    assert "127.0.0.1:9" in done.output
+
+
+def test_gpus_are_counted_by_each_replica_s_own_kind() -> None:
+    assert gpus.gpus_of(ITEM) == 12.0
+    assert gpus.gpus_of({**ITEM, "status": {"replicas": {"ready": 2}}}) == 16.0
+    assert gpus.gpus_of({**ITEM, "status": {"replicas": {"ready": 0}}}) == 0.0
+    assert gpus.gpus_of({**ITEM, "status": {}}) is None
+
+
+def test_condition_that_is_absent_is_empty() -> None:
+    assert status.condition({}, "Ready") == {}
