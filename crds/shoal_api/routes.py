@@ -46,6 +46,8 @@ class Service(_Model):
     served_name: str
     aliases: tuple[str, ...] = ()
     context_tokens: int | None = None
+    vocab_size: int | None = None
+    """Token ids from here on kill an engine: routers refuse them. Null: not known, routers ask the engines."""
     revision: str = ""
     """Revision that new Pods get; replicas of other revisions still serve until they drain."""
     draining: tuple[str, ...] = ()

@@ -100,6 +100,11 @@ class ServiceCore:
         load = self._pool.loads.get(name)
         return load.state if load is not None else None
 
+    def prefill_bound_s(self, name: str) -> float:
+        """Predicted seconds of all prefill on a replica whose first token has not come, what is done of it included."""
+        load = self._pool.loads.get(name)
+        return load.pending_s if load is not None else 0.0
+
     # Requests
 
     def submit(self, ticket: tickets.Ticket, now: float) -> None:

@@ -31,6 +31,7 @@ class Counters:
         "drained",
         "errors",
         "itl",
+        "itl_total",
         "last_request_at",
         "output_tokens",
         "outputs",
@@ -65,7 +66,8 @@ class Counters:
         self.outputs = rate.Mean(128)
         self.ttft = histogram.Histogram()
         self.ttft_recent = histogram.Window()
-        self.itl = histogram.Window()
+        self.itl_total = histogram.Histogram()
+        self.itl = histogram.Window(self.itl_total)
         self.queue_wait = histogram.Histogram()
         self._hot: dict[str, int] = {}
         self._hot_at: float | None = None

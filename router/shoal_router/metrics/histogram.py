@@ -35,11 +35,14 @@ class Histogram:
 
 
 class Window:
-    """Percentiles over the last 60 s, as six slices of 10 s of which the oldest is thrown away whole."""
+    """Percentiles over the last 60 s, as six slices of 10 s of which the oldest is thrown away whole.
 
-    __slots__ = ("_slices", "_started")
+    `total`, where given, counts the same samples for ever."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_slices", "_started", "_total")
+
+    def __init__(self, total: Histogram | None = None) -> None:
+        self._total = total
         self._slices: list[list[int]] = [[0] * _BUCKETS for _ in range(_SLICES)]
         self._started = [-math.inf] * _SLICES
 
@@ -49,7 +52,11 @@ class Window:
         if self._started[place] != turn:
             self._started[place] = turn
             self._slices[place] = [0] * _BUCKETS
-        self._slices[place][bucket(value_s)] += times
+        index = bucket(value_s)
+        self._slices[place][index] += times
+        if self._total is not None:
+            self._total.counts[index] += times
+            self._total.sum_s += value_s * times
 
     def counts(self, now: float) -> list[int]:
         """Bucket counts of the window that ends now."""

@@ -1,0 +1,92 @@
+"""Takes a checked request of a known model and sees it through; small calls to engines on the side.
+
+Called by the server for requests, by exchanges for aborts and suspicions.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import orjson
+
+from shoal_router import model
+from shoal_router.dispatch.api import Api
+from shoal_router.dispatch.checks import Checked
+from shoal_router.dispatch.exchange import Client, Exchange
+from shoal_router.dispatch.fleet import Fleet
+from shoal_router.dispatch.handle import Handle
+from shoal_router.dispatch.service import Service
+from shoal_router.index import request as requests
+from shoal_router.timers import TICK_S, Wheel
+from shoal_router.upstream.call import Answer, Call, NoAnswer, post_request
+from shoal_router.upstream.connection import Headers
+
+ABORT_TIMEOUT_S: Final = 5.0
+_PARSED: Final = {
+    Api.CHAT: requests.Api.CHAT,
+    Api.COMPLETIONS: requests.Api.COMPLETION,
+    Api.GENERATE: requests.Api.GENERATE,
+}
+
+
+class Dispatcher:
+    """One a process."""
+
+    def __init__(self, wheel: Wheel, fleet: Fleet, access_log: bool = False) -> None:
+        self.access_log = access_log
+        self.now: Callable[[], float] = wheel.now
+        self._wheel = wheel
+        self.fleet = fleet
+        self.deadline_s = math.inf
+        self.timer_slot = -1
+
+    def start(self) -> None:
+        self._wheel.arm(self, self.now() + TICK_S)
+
+    def on_deadline(self, now_s: float) -> None:
+        """The waiting queues' clock: expiry, and prefill presumed done."""
+        for service in self.fleet.services.values():
+            at_s = service.core.next_wake()
+            if at_s is not None and at_s <= now_s:
+                service.core.pump(now_s)
+        self._wheel.arm(self, now_s + TICK_S)
+
+    def read(
+        self, api: Api, checked: Checked, size: int, session: dict[str, str], order: tuple[str, ...]
+    ) -> model.Request:
+        """What the policy needs to know of a request that generates."""
+        priority = checked.doc.get("priority")
+        return requests.read(
+            _PARSED[api], checked.doc, session, order, size, priority=priority if isinstance(priority, int) else 0
+        )
+
+    def open(
+        self,
+        service: Service,
+        client: Client,
+        api: Api,
+        checked: Checked,
+        body: bytes,
+        headers: Headers,
+        request: model.Request | None,
+        explain: bool,
+    ) -> Exchange:
+        return Exchange(self, service, client, api, checked, body, headers, request, explain)
+
+    def abort_request(self, handle: Handle, rid: str) -> None:
+        """Tell the engine that nobody wants this request any more. Its closed connection says so too, later."""
+        body = orjson.dumps({"rid": rid})
+        request = post_request("/abort_request", handle.pool.authority.decode(), body)
+        Call(handle.pool, self._wheel, request, _ignore).start(self.now() + ABORT_TIMEOUT_S)
+
+    def suspect(self, handle: Handle) -> None:
+        """A connection was refused: look at once whether the replica is gone."""
+        self.fleet.probe_now(handle)
+
+    def reject_waiting(self, outcome: model.Outcome) -> None:
+        for service in self.fleet.services.values():
+            service.core.reject_all(outcome, self.now())
+
+
+def _ignore(_: Answer | NoAnswer) -> Any:
+    return None

@@ -1,0 +1,542 @@
+"""One request from its checks to its last byte: admission, an engine, the relay, and another engine if the first fails.
+
+A state machine that is called, never awaited: by the core (`on_bound`, `on_rejected`), by a pool and its connection
+(`on_connection`, `on_head`, `on_body`, `on_end`, `on_failed`), by the client's connection (`on_client_*`) and by the
+fleet (`on_replica_lost`). Until the first byte has gone to the client everything can be tried again elsewhere; after it
+a failure ends the stream with an error event. Whatever happens, `_leave` gives back what was reserved, once.
+"""
+
+import secrets
+from typing import TYPE_CHECKING, Final, Protocol
+
+import orjson
+
+from shoal_router import log, model
+from shoal_router.admission.ticket import Ticket
+from shoal_router.dispatch import reply, splice, sse
+from shoal_router.dispatch.api import Api
+from shoal_router.dispatch.checks import RID_LENGTH, Checked
+from shoal_router.dispatch.handle import Handle
+from shoal_router.dispatch.service import Service
+from shoal_router.errors import OVERLOADED, SERVER_ERROR, ApiError, Shape
+from shoal_router.policy.binding import Binding
+from shoal_router.upstream.connection import Connection, Failure, Headers
+
+if TYPE_CHECKING:
+    from shoal_router.dispatch.dispatcher import Dispatcher
+
+HELD_BYTES_MAX: Final = 256 << 10
+RETRY_STATUSES: Final = frozenset((502, 503, 504))
+_EVENTS: Final = b"text/event-stream"
+
+
+class Client(Protocol):
+    """The connection that the request came on."""
+
+    answer_started: bool
+    closing: bool
+    write_paused: bool
+
+    def answer(self, status: int, headers: Headers, body: bytes) -> None: ...
+
+    def answer_error(self, error: ApiError, shape: Shape, extra: Headers | None = None) -> None: ...
+
+    def start(self, status: int, headers: Headers, length: int | None, first: bytes) -> None: ...
+
+    def body(self, data: bytes) -> None: ...
+
+    def end(self, last: bytes = b"") -> None: ...
+
+    def cut(self) -> None: ...
+
+
+class Exchange:
+    """See the module."""
+
+    __slots__ = (
+        "_aborted",
+        "_api",
+        "_arrived_s",
+        "_binding",
+        "_body",
+        "_body_held",
+        "_checked",
+        "_client",
+        "_connection",
+        "_dispatcher",
+        "_ended",
+        "_error",
+        "_excluded",
+        "_explain",
+        "_handle",
+        "_headers",
+        "_length",
+        "_replica",
+        "_request",
+        "_response_headers",
+        "_rid",
+        "_scanner",
+        "_service",
+        "_status",
+        "_tail",
+        "_terms",
+        "_ticket",
+        "_tokens_seen",
+        "paused",
+        "streaming",
+        "waits_for_connection",
+    )
+
+    def __init__(
+        self,
+        dispatcher: "Dispatcher",
+        service: Service,
+        client: Client,
+        api: Api,
+        checked: Checked,
+        body: bytes,
+        headers: Headers,
+        request: model.Request | None,
+        explain: bool,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._service = service
+        self._client = client
+        self._api = api
+        self._checked = checked
+        self._body = body
+        self._headers = headers
+        self._request = request
+        """None: the call needs no place in the engine's batch, only its tokenizer."""
+        self._explain = explain
+        self._terms: dict[str, model.CostTerms] = {}
+        self._rid = checked.rid or ("" if checked.batch or not api.generates else secrets.token_hex(RID_LENGTH // 2))
+        self._arrived_s = dispatcher.now()
+        self._ticket: Ticket | None = None
+        self._binding: Binding | None = None
+        self._handle: Handle | None = None
+        self._replica = ""
+        """The last one tried."""
+        self._excluded: frozenset[str] = frozenset()
+        self._error: ApiError | None = None
+        """What to answer if no other replica can be tried."""
+        self._ended = False
+        self._aborted = False
+        self.waits_for_connection = False
+        self.streaming = checked.stream
+        self.paused = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget the attempt before."""
+        self._connection: Connection | None = None
+        self._scanner: sse.Scanner | None = None
+        self._status = 0
+        self._response_headers: Headers = []
+        self._length: int | None = None
+        self._body_held: list[bytes] = []
+        self._tail = b""
+        self._tokens_seen = 0
+
+    # Admission
+
+    def start(self) -> None:
+        self._service.budget.on_request()
+        if self._request is None:
+            self._go_anywhere()
+            return
+        self._ticket = Ticket(self._request, self.on_bound, self.on_rejected)
+        self._note_terms()
+        self._service.core.submit(self._ticket, self._arrived_s)
+
+    def _note_terms(self) -> None:
+        if self._explain and self._request is not None:
+            terms = self._service.core.explain(self._request, self._dispatcher.now())
+            self._terms = {term.replica: term for term in terms}
+
+    def _go_anywhere(self) -> None:
+        handle = self._service.any_handle(self._excluded)
+        if handle is None:
+            self.on_rejected(model.Outcome.NO_REPLICA, 1.0)
+        else:
+            self._go(handle)
+
+    def on_bound(self, binding: Binding) -> None:
+        self._binding = binding
+        handle = self._service.handles.get(binding.replica.name)
+        if handle is None:
+            self._retry(model.Outcome.REPLICA_FAILED, "The replica is gone.", binding.replica.name)
+        else:
+            self._go(handle)
+
+    def _go(self, handle: Handle) -> None:
+        self._begin()
+        self._handle = handle
+        self._replica = handle.name
+        handle.add(self, self._dispatcher.now())
+        handle.pool.acquire(self)
+
+    def on_rejected(self, outcome: model.Outcome, retry_after_s: float) -> None:
+        error = self._error or _rejection(outcome, retry_after_s)
+        if error.status == 503 and error.retry_after_s is None:
+            error = ApiError(503, error.message, error.reason, error.type, code=error.code, retry_after_s=retry_after_s)
+        self._finish_with_error(error)
+
+    # The engine's connection
+
+    def on_connection(self, connection: Connection) -> None:
+        self._connection = connection
+        connection.send(self, self._request_parts())
+
+    def _request_parts(self) -> list[bytes]:
+        """Head and body as they go to the engine."""
+        handle = self._handle
+        assert handle is not None
+        body = self._body
+        checked = self._checked
+        named = checked.doc.get("model")
+        if self._api is not Api.GENERATE and named != self._service.table.served_name and not self._is_adapter(named):
+            body = splice.with_value(body, "model", orjson.dumps(self._service.table.served_name))
+        fields = []
+        if self._rid and checked.rid is None:
+            fields.append(b'"rid":"%b"' % self._rid.encode())
+        if self._strips_usage():
+            fields.append(b'"stream_options":{"include_usage":true}')
+        parts = list(splice.with_fields(body, b",".join(fields))) if fields else [body]
+        length = sum(map(len, parts))
+        head = [
+            b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            % (self._api.value.encode(), handle.pool.authority, length)
+        ]
+        head += [b"%b: %b\r\n" % header for header in self._headers]
+        head.append(b"\r\n")
+        if length < 65536:
+            return [b"".join((*head, *parts))]
+        return [b"".join(head), *parts]
+
+    def _is_adapter(self, named: object) -> bool:
+        """`base:adapter` names a LoRA adapter of the served model; the engine reads it."""
+        return isinstance(named, str) and named.startswith(self._service.table.served_name + ":")
+
+    def _strips_usage(self) -> bool:
+        """Ask for usage that the client did not ask for, and take it out of the stream again."""
+        handle = self._handle
+        info = handle.info if handle is not None else None
+        return self._checked.usage_unset and info is not None and not info.usage_by_default
+
+    def on_head(self, status: int, headers: Headers) -> None:
+        self._status = status
+        self._response_headers = headers
+        if status in RETRY_STATUSES:
+            return  # the body says why; it is short
+        kind = reply.header(headers, b"content-type") or b""
+        if kind.startswith(_EVENTS):
+            self._scanner = sse.Scanner(self._strips_usage())
+        length = reply.header(headers, b"content-length")
+        self._length = int(length) if length is not None and length.isdigit() else None
+
+    def on_body(self, data: bytes) -> None:
+        handle = self._handle
+        assert handle is not None
+        now_s = handle.last_output_s = handle.pool.last_byte_s
+        scanner = self._scanner
+        if scanner is None:
+            self._hold_or_pass(data)
+            return
+        out = scanner.feed(data)
+        if self._client.answer_started:
+            if out:
+                self._client.body(out)
+            count = scanner.events - self._tokens_seen
+            if count and self._binding is not None:
+                self._tokens_seen += count
+                self._service.core.tokens(self._binding, count, now_s)
+            return
+        self._body_held.append(out)
+        if scanner.first_event:
+            self._first_event(scanner, now_s)
+        elif sum(map(len, self._body_held)) > HELD_BYTES_MAX:
+            self._fail(model.Outcome.REPLICA_FAILED, "The engine sent no event.")
+
+    def _first_event(self, scanner: sse.Scanner, now_s: float) -> None:
+        code = scanner.error_code
+        if code is not None and code >= 500:
+            message = reply.error_message(sse.event_payload(scanner.error_event))[0]
+            self._refused(code, message, None)
+            return
+        if code is None and self._binding is not None:
+            self._tokens_seen = scanner.events
+            self._service.core.first_token(self._binding, now_s)
+            self._service.core.tokens(self._binding, scanner.events, now_s)
+        first, self._body_held = b"".join(self._body_held), []
+        self._client.start(self._status, self._head(), None, first)
+
+    def _hold_or_pass(self, data: bytes) -> None:
+        """A body that is no stream is held until it is whole or too large: until then it can be asked for elsewhere."""
+        if self._client.answer_started:
+            self._tail = (self._tail + data)[-_TAIL_BYTES:]
+            self._client.body(data)
+            return
+        self._body_held.append(data)
+        if self._status < 400 and sum(map(len, self._body_held)) > HELD_BYTES_MAX:
+            first, self._body_held = b"".join(self._body_held), []
+            self._tail = first[-_TAIL_BYTES:]
+            self._client.start(self._status, self._head(), self._length, first)
+        elif self._status >= 400 and sum(map(len, self._body_held)) > HELD_BYTES_MAX:
+            self._body_held = self._body_held[:1]
+
+    def on_end(self) -> None:
+        self._connection = None
+        if self._status in RETRY_STATUSES:
+            message = reply.error_message(b"".join(self._body_held))[0]
+            self._refused(self._status, message, reply.retry_after_s(self._response_headers))
+        elif self._scanner is not None:
+            self._stream_ended(self._scanner)
+        else:
+            self._answer_ended()
+
+    def _stream_ended(self, scanner: sse.Scanner) -> None:
+        if not scanner.done:
+            self._fail(model.Outcome.REPLICA_FAILED, "The engine ended the stream early.")
+            return
+        if not self._client.answer_started:
+            self._fail(model.Outcome.REPLICA_FAILED, "The engine ended the stream without an event.")
+            return
+        self._succeed(scanner.usage())
+        self._client.end(scanner.flush())
+
+    def _answer_ended(self) -> None:
+        body = b"".join(self._body_held)
+        headers = self._head()
+        if self._client.answer_started:
+            self._succeed(sse.last_usage(self._tail))
+            self._client.end()
+        elif self._status >= 400:
+            self._leave(None)
+            self._count(self._status, model.Outcome.ENGINE_ERROR.value)
+            headers = [header for header in headers if header[0] != b"content-type"]
+            headers.append((b"content-type", b"application/json"))
+            self._client.answer(self._status, headers, reply.client_error(self._api.shape, self._status, body))
+        else:
+            self._succeed(sse.last_usage(body))
+            self._client.answer(self._status, headers, body)
+
+    def on_failed(self, failure: Failure) -> None:
+        self._connection = None
+        handle = self._handle
+        if handle is None:
+            return
+        if failure is Failure.STALE:
+            handle.pool.acquire(self, fresh=True)
+            return
+        handle.on_failure(self._dispatcher.now())
+        if failure is Failure.CONNECT:
+            self._dispatcher.suspect(handle)
+        self._fail(model.Outcome.REPLICA_FAILED, _FAILURES[failure])
+
+    # Ends
+
+    def _succeed(self, usage: sse.Usage | None) -> None:
+        now_s = self._dispatcher.now()
+        handle = self._handle
+        if handle is not None:
+            handle.on_success(now_s)
+        known = None
+        if usage is not None and usage.prompt_tokens is not None:
+            cached = usage.cached_tokens
+            if cached is None and handle is not None and handle.info is not None and handle.info.cache_reported:
+                cached = 0
+            known = model.Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached)
+        self._leave(known, finished=True)
+        self._count(self._status, model.Outcome.OK.value)
+        self._service.counters.e2e.add(now_s - self._arrived_s)
+
+    def _refused(self, status: int, message: str, retry_after_s: float | None) -> None:
+        """The engine has no room or cannot serve: 502, 503, 504, or a stream that opens with such an error."""
+        now_s = self._dispatcher.now()
+        handle = self._handle
+        if handle is not None:
+            if status == 503:
+                handle.hold(retry_after_s, now_s)
+            else:
+                handle.on_failure(now_s)
+        self._fail(model.Outcome.REPLICA_REFUSED, message, status)
+
+    def _fail(self, outcome: model.Outcome, message: str, status: int | None = None) -> None:
+        """This attempt is over without an answer."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort()
+        if self._client.answer_started:
+            self._break(outcome, message)
+        else:
+            handle = self._handle
+            self._retry(outcome, message, handle.name if handle is not None else "", status)
+
+    def _retry(self, outcome: model.Outcome, message: str, name: str, status: int | None = None) -> None:
+        now_s = self._dispatcher.now()
+        self._error = ApiError(status or outcome.http_status, message, outcome.value, type=reply.error_type(503))
+        self._leave(None)
+        if not self._service.budget.take(now_s):
+            self._service.counters.retries_denied += 1
+            self.on_rejected(outcome, 1.0)
+            return
+        self._service.counters.retries[outcome.value] += 1
+        self._excluded |= {name}
+        if self._ticket is None:
+            self._go_anywhere()
+        else:
+            self._note_terms()
+            self._service.core.resubmit(self._ticket, name, now_s)
+
+    def _break(self, outcome: model.Outcome, message: str) -> None:
+        """The answer had begun: say in the stream that it broke, and close."""
+        counters = self._service.counters
+        counters.broken_streams += 1
+        counters.wasted_tokens += self._tokens_seen
+        scanner = self._scanner
+        self._leave(None)
+        self._ended = True
+        self._count(self._status, outcome.value)
+        if scanner is None:
+            self._client.cut()
+            return
+        event = reply.error_event(self._api.shape, outcome.http_status, message, outcome.value)
+        self._client.closing = True
+        self._client.end(b"\n\n" + event if scanner.mid_event else event)
+
+    def _finish_with_error(self, error: ApiError) -> None:
+        self._ended = True
+        self._leave(None)
+        self._count(error.status, error.reason)
+        self._client.answer_error(error, self._api.shape, self._explained())
+
+    def _leave(self, usage: model.Usage | None, finished: bool = False) -> None:
+        """Give back the reservation and the place on the replica."""
+        self.waits_for_connection = False
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.guests.discard(self)
+        binding, self._binding = self._binding, None
+        if binding is not None:
+            if finished:
+                self._service.core.finish(binding, usage, self._dispatcher.now())
+            else:
+                self._service.core.release(binding, self._dispatcher.now(), failed=True)
+
+    def on_replica_lost(self, outcome: model.Outcome) -> None:
+        self._fail(outcome, _LOST[outcome])
+
+    # The client
+
+    def on_client_gone(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        now_s = self._dispatcher.now()
+        if self._ticket is not None:
+            self._service.core.cancel(self._ticket, now_s)
+        connection, self._connection = self._connection, None
+        handle = self._handle
+        if connection is not None:
+            connection.abort()
+            self._service.counters.aborts += 1
+            self._service.counters.wasted_tokens += self._tokens_seen
+            if handle is not None and self._may_abort():
+                self._dispatcher.abort_request(handle, self._rid)
+        self._leave(None)
+        self._count(model.Outcome.CLIENT_GONE.http_status, model.Outcome.CLIENT_GONE.value)
+
+    def _may_abort(self) -> bool:
+        """SGLang aborts every request whose id starts with the one given: a client's own short id could be the start of
+        another's. Such a request ends by its closed connection alone."""
+        return len(self._rid) >= RID_LENGTH
+
+    def on_client_paused(self) -> None:
+        self.paused = True
+        if self._connection is not None:
+            self._connection.pause()
+
+    def on_client_resumed(self) -> None:
+        self.paused = False
+        handle = self._handle
+        if handle is not None:
+            handle.last_output_s = self._dispatcher.now()
+        if self._connection is not None:
+            self._connection.resume()
+
+    # Heads and counts
+
+    def _head(self) -> Headers:
+        headers = reply.passed_on(self._response_headers)
+        return headers + self._explained() if self._explain else headers
+
+    def _explained(self) -> Headers:
+        """Headers of `x-shoal-explain: 1`."""
+        binding = self._binding
+        if not self._explain or binding is None:
+            return []
+        name = binding.replica.name
+        found = [
+            (b"x-shoal-replica", name.encode()),
+            (b"x-shoal-attempt", b"%d" % (binding.attempt + 1)),
+            (b"x-shoal-queue-ms", b"%.1f" % (binding.queued_s * 1e3)),
+            (b"x-shoal-prompt-tokens", b"%d" % binding.prompt_tokens),
+            (b"x-shoal-matched-tokens", b"%d" % binding.matched_tokens),
+            (b"x-shoal-cost-ms", b"%.1f" % (binding.cost_s * 1e3)),
+        ]
+        terms = self._terms.get(name)
+        if terms is not None:
+            text = ", ".join(
+                f"{label}={value * 1e3:.1f}"
+                for label, value in (
+                    ("busy", terms.busy_s),
+                    ("work", terms.work_s),
+                    ("interference", terms.interference_s),
+                    ("kv_pressure", terms.kv_pressure_s),
+                )
+            )
+            found.append((b"x-shoal-cost-terms-ms", f"{text}, price={terms.price:.2f}".encode()))
+        return found
+
+    def _count(self, status: int, reason: str) -> None:
+        self._service.counters.requests[status, reason] += 1
+        if self._dispatcher.access_log:
+            log.info(
+                "request",
+                path=self._api.value,
+                service=self._service.name,
+                status=status,
+                reason=reason,
+                replica=self._replica,
+                seconds=round(self._dispatcher.now() - self._arrived_s, 4),
+                bytes=len(self._body),
+            )
+
+
+_TAIL_BYTES: Final = 4096
+_FAILURES: Final = {
+    Failure.CONNECT: "The engine could not be reached.",
+    Failure.STALE: "The engine closed the connection.",
+    Failure.RESET: "The engine closed the connection before it answered.",
+    Failure.TRUNCATED: "The engine's answer was cut off.",
+    Failure.MALFORMED: "The engine's answer was malformed.",
+}
+_LOST: Final = {
+    model.Outcome.REPLICA_FAILED: "The engine that served this request is gone.",
+    model.Outcome.REPLICA_STALLED: "The engine that served this request stopped answering.",
+}
+_REJECTIONS: Final = {
+    model.Outcome.QUEUE_FULL: "The waiting queue of this model is full.",
+    model.Outcome.TENANT_LIMIT: "Your share of this model's waiting queue is full.",
+    model.Outcome.EXPIRED: "No engine had room for this request in time.",
+    model.Outcome.NO_REPLICA: "No engine is available for this model.",
+    model.Outcome.DRAINING: "This router is shutting down.",
+}
+
+
+def _rejection(outcome: model.Outcome, retry_after_s: float) -> ApiError:
+    status = outcome.http_status
+    message = _REJECTIONS.get(outcome, "The engine failed to answer this request.")
+    kind = OVERLOADED if status in (429, 503) else SERVER_ERROR
+    return ApiError(status, message, outcome.value, type=kind, code=outcome.value, retry_after_s=retry_after_s)

@@ -1,0 +1,83 @@
+"""One ModelService in this process: its core, its replicas' handles, its counters. Made by dispatch.fleet."""
+
+import random
+from collections import Counter
+
+from shoal_api import routes
+from shoal_router import model
+from shoal_router.admission.core import ServiceCore
+from shoal_router.dispatch.breaker import RetryBudget
+from shoal_router.dispatch.handle import Handle
+from shoal_router.metrics.histogram import Histogram
+
+
+class Counters:
+    """Integer slots of one service, rendered at scrape time. Keys are closed sets."""
+
+    __slots__ = (
+        "aborts",
+        "broken_streams",
+        "e2e",
+        "ejections",
+        "refused",
+        "requests",
+        "retries",
+        "retries_denied",
+        "streams_open",
+        "wasted_tokens",
+    )
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[int, str]] = Counter()
+        """By HTTP status and reason."""
+        self.retries: Counter[str] = Counter()
+        self.retries_denied = 0
+        """The retry budget was spent."""
+        self.aborts = 0
+        self.broken_streams = 0
+        """Begun, and ended with an error event."""
+        self.wasted_tokens = 0
+        """Generated for nobody: the client had gone, or the stream broke."""
+        self.ejections: Counter[str] = Counter()
+        self.e2e = Histogram()
+        self.streams_open = 0
+
+
+class Service:
+    """See the module."""
+
+    __slots__ = ("budget", "core", "counters", "handles", "retiring", "table")
+
+    def __init__(self, table: routes.Service, now_s: float) -> None:
+        self.table = table
+        self.core = ServiceCore(table)
+        self.handles: dict[str, Handle] = {}
+        self.retiring: set[Handle] = set()
+        self.counters = Counters()
+        self.budget = RetryBudget(now_s)
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @property
+    def vocab_size(self) -> int | None:
+        """The smallest that an engine or the table names: what one replica refuses must reach none."""
+        sizes = [handle.info.vocab_size for handle in self.handles.values() if handle.info is not None]
+        known = [size for size in (*sizes, self.table.vocab_size) if size is not None]
+        return min(known, default=None)
+
+    @property
+    def context_tokens(self) -> int | None:
+        lengths = [handle.info.context_tokens for handle in self.handles.values() if handle.info is not None]
+        known = [length for length in (*lengths, self.table.context_tokens) if length is not None]
+        return max(known, default=None)
+
+    def any_handle(self, excluded: frozenset[str] = frozenset()) -> Handle | None:
+        """A replica for a call that needs only its tokenizer."""
+        able = [
+            handle
+            for handle in self.handles.values()
+            if handle.state is model.ReplicaState.ROUTABLE and handle.name not in excluded
+        ]
+        return random.choice(able) if able else None

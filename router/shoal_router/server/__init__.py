@@ -1,0 +1,1 @@
+"""What clients and operators connect to: the client listener and its connections, and the admin port."""

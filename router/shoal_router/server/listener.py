@@ -1,0 +1,110 @@
+"""The client listener: accepts, counts and bounds connections, and stops in the order that loses no request.
+
+Closing: `stop_accepting` closes the socket and idle connections; busy ones close with their answer (`Connection:
+close`); `wait_empty` waits for them, `abort_all` does not. Used by runtime.
+"""
+
+import asyncio
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from shoal_router.server.connection import Connection, Handler
+from shoal_router.timers import Wheel
+
+BACKLOG: Final = 4096
+NEAR_LIMIT: Final = 0.9
+
+
+@dataclass(slots=True)
+class Limits:
+    """Bounds of client connections. The route table changes `header_bytes` and `body_bytes` at run time."""
+
+    connections: int
+    header_bytes: int = 64 << 10
+    body_bytes: int = 64 << 20
+    header_s: float = 10.0
+    body_s: float = 30.0
+    """Longest silence inside a body."""
+    idle_s: float = 620.0
+    """Longer than the pools of clients and cloud load balancers keep a connection, so that it is never the router
+    that closes under a request."""
+    write_stall_s: float = 60.0
+
+
+class Listener:
+    """All client connections of this process."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wheel: Wheel, limits: Limits, handler: Handler) -> None:
+        self._loop = loop
+        self.wheel = wheel
+        self.limits = limits
+        self.handler = handler
+        self.now = wheel.now
+        self.draining = False
+        """Every answer from now on closes its connection."""
+        self._open: set[Connection] = set()
+        self._idle: dict[Connection, None] = {}
+        """In the order in which they became idle."""
+        self._server: asyncio.Server | None = None
+        self._empty = asyncio.Event()
+        self.refused_connections = 0
+
+    async def listen(self, host: str, port: int) -> int:
+        """Start; returns the port, which the system chooses where `port` is 0."""
+        self._server = await self._loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
+        sock: socket.socket = self._server.sockets[0]
+        return int(sock.getsockname()[1])
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._open)
+
+    def opened(self, connection: Connection) -> bool:
+        """False: there is no room for this one."""
+        if len(self._open) >= self.limits.connections * NEAR_LIMIT and self._idle:
+            oldest = next(iter(self._idle))
+            del self._idle[oldest]
+            oldest.close_idle()
+        if len(self._open) >= self.limits.connections:
+            self.refused_connections += 1
+            return False
+        self._open.add(connection)
+        self._idle[connection] = None
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        self._idle.pop(connection, None)
+        if not self._open:
+            self._empty.set()
+
+    def busy(self, connection: Connection) -> None:
+        self._idle.pop(connection, None)
+
+    def idle(self, connection: Connection) -> None:
+        self._idle[connection] = None
+        self.wheel.arm(connection, self.now() + self.limits.idle_s)
+
+    def stop_accepting(self) -> None:
+        """Close the socket and every idle connection."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for connection in list(self._idle):
+            connection.close_idle()
+        if not self._open:
+            self._empty.set()
+
+    async def wait_empty(self) -> None:
+        """Until no connection is open."""
+        while self._open:
+            self._empty.clear()
+            await self._empty.wait()
+
+    def abort_all(self) -> int:
+        """Cut what is left; returns how many connections that were."""
+        left = list(self._open)
+        for connection in left:
+            connection.abort()
+        return len(left)
