@@ -78,6 +78,8 @@ class Reason(StrEnum):
     """A replica did not become ready within its start budget."""
     NOT_ACCEPTED = "NotAccepted"
     """The spec is not accepted; what runs goes on."""
+    APPLY_FAILED = "ApplyFailed"
+    """The API refuses an object that the operator applies; the message is the API's own."""
     ROUTERS_NOT_ACKNOWLEDGED = "RoutersNotAcknowledged"
     """Routers have not taken the route table in force."""
     # Degraded

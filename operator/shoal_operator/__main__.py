@@ -22,11 +22,16 @@ from shoal_operator.kube.lease import Elector
 from shoal_operator.kube.recorder import Recorder
 from shoal_operator.kube.routers import StatePoller
 from shoal_operator.reconcile import reconcilers
+from shoal_operator.reconcile.claims import Claims
 from shoal_operator.reconcile.context import Context
 from shoal_operator.reconcile.controller import Controller
 from shoal_operator.reconcile.index import Index
 from shoal_operator.reconcile.queue import WorkQueue
+from shoal_operator.reconcile.reservations import Reservations
+from shoal_operator.reconcile.resolving import Resolver
+from shoal_operator.reconcile.revisions import Revisions
 from shoal_operator.reconcile.routerview import RouterView
+from shoal_operator.reconcile.scaler import Scaler
 from shoal_operator.reconcile.world import World
 from shoal_operator.settings import Settings
 
@@ -92,6 +97,13 @@ def _context(client: ApiClient, settings: Settings, metrics: telemetry.Metrics) 
         applier=Applier(client, metrics),
         recorder=Recorder(client, instance=settings.identity),
         routers=RouterView(),
+        resolver=Resolver(),
+        claims=Claims(),
+        revisions=Revisions(client),
+        scaler=Scaler(),
+        reservations=Reservations(),
+        drains={},
+        refreshed={},
         queue=WorkQueue(),
         index=Index(),
         metrics=metrics,

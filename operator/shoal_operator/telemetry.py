@@ -1,8 +1,11 @@
 """Metric definitions and log format: a leaf that every layer may import and that imports none of them."""
 
+import collections
+import contextlib
 import json
 import logging
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
@@ -96,3 +99,38 @@ class Metrics:
         self.router_polls = Counter(
             "shoal_operator_router_poll_total", "Router state requests by result.", ["result"], registry=at
         )
+        self._held: dict[tuple[str, str], str] = {}
+
+    def hold(self, namespace: str, service: str, reason: str | None) -> None:
+        """A ModelService is held for this reason, or (None) is not."""
+        before = self._held.pop((namespace, service), None)
+        if before is not None and before != reason:
+            self.holds.labels(before).dec()
+        if reason is not None:
+            self._held[namespace, service] = reason
+            if before != reason:
+                self.holds.labels(reason).inc()
+
+    def forget_service(self, namespace: str, service: str) -> None:
+        """Its series end with it: a scrape must not show what is no more."""
+        self.hold(namespace, service, None)
+        for gauge, phases in ((self.replicas, _PHASES), (self.signal_age_seconds, None)):
+            for phase in phases or (None,):
+                labels = (namespace, service) if phase is None else (namespace, service, phase)
+                with contextlib.suppress(KeyError):
+                    gauge.remove(*labels)
+
+    def count_replicas(self, namespace: str, service: str, phases: Iterable[str]) -> None:
+        """How many replicas are in each phase; phases that none is in are zero."""
+        counts = collections.Counter(phases)
+        for phase in _PHASES:
+            self.replicas.labels(namespace, service, phase).set(counts[phase])
+
+    def forget_all(self) -> None:
+        """Another process leads: what we knew about services is its to tell."""
+        self._held.clear()
+        for gauge in (self.holds, self.replicas, self.signal_age_seconds):
+            gauge.clear()
+
+
+_PHASES: Final = ("Pending", "Starting", "Ready", "NotReady", "Draining", "Failed")

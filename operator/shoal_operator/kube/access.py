@@ -1,9 +1,10 @@
 """What the operator asks of the API: (apiGroup, resource, verbs), no more and no less.
 
-The chart's ClusterRole and the tests' are made from or compared with this list, so that a verb used but not granted, or
-granted but not used, is found before it ships. `watch` is kopf's; the other verbs are kube/client.py's.
-Two entries are used through nobody's request: the operator may only create a Role with rules that it holds itself, and
-a router needs `watch` on Pods and ConfigMaps.
+The chart's ClusterRole and the tests' are made from or compared with this list, so that a verb used but not granted,
+or granted but not used, is found before it ships. `watch` is kopf's; the other verbs are kube/client.py's. A
+server-side apply needs `patch`, and `create` where there is nothing yet. What is owned goes by garbage collection,
+hence few deletes. The operator may only make a Role with rules that it holds itself: routers get, list and watch Pods
+and ConfigMaps.
 """
 
 from dataclasses import dataclass
@@ -24,9 +25,6 @@ def _on(resource: resources.Resource, *verbs: str, subresource: str | None = Non
     return Access(resource.group, name, verbs)
 
 
-_OWNED = ("list", "patch", "delete")
-_OWNED_AND_WATCHED = ("list", "watch", "patch", "delete")
-
 ACCESS: Final = (
     _on(resources.MODEL_SERVICES, "get", "list", "watch"),
     _on(resources.MODEL_SERVICES, "update", subresource="status"),
@@ -36,14 +34,15 @@ ACCESS: Final = (
     _on(resources.DRAFT_MODELS, "update", subresource="status"),
     _on(resources.GPU_POOLS, "get", "list", "watch"),
     _on(resources.GPU_POOLS, "update", subresource="status"),
-    _on(resources.STATEFUL_SETS, *_OWNED_AND_WATCHED),
-    _on(resources.DEPLOYMENTS, *_OWNED_AND_WATCHED),
-    _on(resources.SERVICES, *_OWNED),
-    _on(resources.CONFIG_MAPS, "get", *_OWNED_AND_WATCHED),
-    _on(resources.SERVICE_ACCOUNTS, *_OWNED),
-    _on(resources.ROLES, *_OWNED),
-    _on(resources.ROLE_BINDINGS, *_OWNED),
-    _on(resources.DISRUPTION_BUDGETS, *_OWNED),
+    _on(resources.STATEFUL_SETS, "list", "watch", "create", "patch", "delete"),
+    _on(resources.DEPLOYMENTS, "list", "watch", "create", "patch"),
+    _on(resources.CONTROLLER_REVISIONS, "list", "create", "delete"),
+    _on(resources.SERVICES, "create", "patch"),
+    _on(resources.CONFIG_MAPS, "get", "list", "watch", "create", "patch"),
+    _on(resources.SERVICE_ACCOUNTS, "create", "patch"),
+    _on(resources.ROLES, "create", "patch"),
+    _on(resources.ROLE_BINDINGS, "create", "patch"),
+    _on(resources.DISRUPTION_BUDGETS, "create", "patch"),
     _on(resources.PODS, "get", "list", "watch"),
     _on(resources.NODES, "list", "watch"),
     _on(resources.EVENTS, "create"),

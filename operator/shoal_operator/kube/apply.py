@@ -10,13 +10,13 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from shoal_operator.kube import errors
 from shoal_operator.kube.client import Client
-from shoal_operator.kube.resources import Object, of_manifest
+from shoal_operator.kube.resources import Object
 from shoal_operator.telemetry import Metrics
 
 log = logging.getLogger(__name__)
@@ -81,14 +81,13 @@ class Applier:
         )
         return await self._client.apply(manifest, force=True)
 
-    async def prune(self, observed: Iterable[Object], wanted: Iterable[Object]) -> list[Object]:
-        """Delete those of `observed` that are not wanted; the caller listed only objects that it owns."""
-        keep = {_key(manifest) for manifest in wanted}
-        gone = [item for item in observed if _key(item) not in keep and "deletionTimestamp" not in item["metadata"]]
-        for item in gone:
-            await self._client.delete(of_manifest(item), item)
-            self._metrics.writes.labels(item["kind"], "delete").inc()
-        return gone
+    async def ensure(self, manifest: Object) -> Object | None:
+        """Apply what nobody reads back: once for each content, and again after a resync. None: nothing was done."""
+        key = _key(manifest)
+        digest = _digest(manifest)
+        if self._known.get(key, ("", ""))[0] == digest:
+            return None
+        return (await self.apply(manifest)).item
 
 
 def _key(item: Object) -> tuple[str, str, str]:

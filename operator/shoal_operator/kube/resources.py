@@ -41,6 +41,7 @@ DRAFT_MODELS: Final = Resource(keys.GROUP, keys.VERSION, "draftmodels", "DraftMo
 GPU_POOLS: Final = Resource(keys.GROUP, keys.VERSION, "gpupools", "GPUPool", namespaced=False)
 STATEFUL_SETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet")
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
+CONTROLLER_REVISIONS: Final = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 SERVICES: Final = Resource("", "v1", "services", "Service")
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
@@ -59,6 +60,7 @@ ALL: Final = (
     GPU_POOLS,
     STATEFUL_SETS,
     DEPLOYMENTS,
+    CONTROLLER_REVISIONS,
     SERVICES,
     CONFIG_MAPS,
     SERVICE_ACCOUNTS,

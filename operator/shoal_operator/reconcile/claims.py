@@ -14,6 +14,22 @@ class Claim:
     holder: str
 
 
+class Claims:
+    """`conflicts` of a list that is asked about many times before it is read anew."""
+
+    def __init__(self) -> None:
+        self._services: list[Object] | None = None
+        self._found: dict[str, dict[str, Claim]] = {}
+
+    def of(self, services: list[Object], router: str) -> dict[str, Claim]:
+        if self._services is not services:
+            self._services = services
+            self._found = {}
+        if router not in self._found:
+            self._found[router] = conflicts(services, router)
+        return self._found[router]
+
+
 def conflicts(services: Iterable[Object], router: str) -> dict[str, Claim]:
     """Services of one namespace and Router that may not serve, by name, each with the first name in the way."""
     mine = [item for item in services if str((item.get("spec") or {}).get("router") or "default") == router]

@@ -51,6 +51,7 @@ class Controller:
         else:
             self._leading.clear()
             context.queue.clear()
+            context.metrics.forget_all()
 
     def on_event(self, item: Object, event: str | None) -> None:
         """A watch event of any resource; `event` is ADDED, MODIFIED, DELETED, or None from a listing."""
@@ -91,6 +92,11 @@ class Controller:
         context.world.forget()
         context.applier.forget()
         context.routers.forget()
+        context.scaler.forget_all()
+        context.revisions.forget_all()
+        context.reservations.forget_all()
+        context.drains.clear()
+        context.refreshed.clear()
 
     async def _resync_forever(self) -> None:
         """Everything anew: when leadership begins, then every `resync_s`; soon again where the API did not answer."""

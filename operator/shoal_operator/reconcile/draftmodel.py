@@ -6,7 +6,7 @@ from shoal_api.conditions import ConditionType, Reason
 from shoal_api.draftmodel import DraftModel, DraftModelStatus
 from shoal_operator.kube import resources
 from shoal_operator.kube.resources import Object
-from shoal_operator.reconcile import report
+from shoal_operator.reconcile import report, resolving
 from shoal_operator.reconcile.conditions import Finding
 from shoal_operator.reconcile.context import Context
 from shoal_operator.reconcile.outcome import Done, Key, Outcome
@@ -38,11 +38,5 @@ def _accepted(item: Object) -> Finding:
     try:
         DraftModel.model_validate(item)
     except pydantic.ValidationError as error:
-        return Finding(ConditionType.ACCEPTED, "False", Reason.INVALID_SPEC, _first(error))
+        return Finding(ConditionType.ACCEPTED, "False", Reason.INVALID_SPEC, ": ".join(resolving.first_error(error)))
     return Finding(ConditionType.ACCEPTED, "True", Reason.ACCEPTED)
-
-
-def _first(error: pydantic.ValidationError) -> str:
-    """The first thing wrong, as `field: what`."""
-    one = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}"

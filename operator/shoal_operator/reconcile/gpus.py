@@ -9,6 +9,7 @@ import collections
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from shoal_api import keys
 from shoal_operator.kube.resources import Object
 
 
@@ -31,8 +32,9 @@ class Demand:
     node: str | None
     resources: Mapping[str, int]
     node_selector: Mapping[str, str]
-    owner: str
-    """`namespace/service` for an engine of ours, else empty."""
+    namespace: str = ""
+    replica: str = ""
+    """Name of the replica group, for an engine of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def node_of(item: Object) -> NodeGpus:
     )
 
 
-def demand_of(item: Object, service_label: str) -> Demand | None:
+def demand_of(item: Object) -> Demand | None:
     """None for a Pod that asks for no extended resource, or has ended."""
     spec, status = item.get("spec") or {}, item.get("status") or {}
     if status.get("phase") in ("Succeeded", "Failed"):
@@ -77,12 +79,13 @@ def demand_of(item: Object, service_label: str) -> Demand | None:
         asked.update(_extended({**(resources.get("limits") or {}), **(resources.get("requests") or {})}))
     if not asked:
         return None
-    service = (item["metadata"].get("labels") or {}).get(service_label)
+    meta = item["metadata"]
     return Demand(
         node=spec.get("nodeName"),
         resources=dict(asked),
         node_selector=spec.get("nodeSelector") or {},
-        owner=f"{item['metadata'].get('namespace')}/{service}" if service else "",
+        namespace=meta.get("namespace") or "",
+        replica=(meta.get("labels") or {}).get(keys.LABEL_REPLICA, ""),
     )
 
 

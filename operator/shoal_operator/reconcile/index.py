@@ -88,13 +88,13 @@ class Index:
                 return self._owners(item, key.namespace)
 
     def _owners(self, item: Object, namespace: str) -> set[Key]:
+        """Engines belong to their ModelService, although they name their Router too."""
         labels = observe.labels_of(item)
-        found = set()
         if service := labels.get(keys.LABEL_SERVICE):
-            found.add(Key(resources.MODEL_SERVICES.kind, namespace, service))
+            return {Key(resources.MODEL_SERVICES.kind, namespace, service)}
         if router := labels.get(keys.LABEL_ROUTER):
-            found.add(Key(resources.ROUTERS.kind, namespace, router))
-        return found
+            return {Key(resources.ROUTERS.kind, namespace, router)}
+        return set()
 
     def _drafts_of(self, key: Key) -> set[Key]:
         draft = self._services.get(key, ("", None, frozenset()))[1]
@@ -124,7 +124,7 @@ def _fingerprint(item: Object) -> Hashable:
     meta = item["metadata"]
     match item["kind"]:
         case resources.PODS.kind:
-            if keys.LABEL_ROUTER in observe.labels_of(item):
+            if observe.labels_of(item).get(keys.LABEL_COMPONENT) == "router":
                 status = item.get("status") or {}
                 return status.get("phase"), status.get("podIP"), "deletionTimestamp" in meta
             return observe.pod_of(item)

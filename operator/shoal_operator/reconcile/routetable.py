@@ -1,11 +1,10 @@
 """The route table of one Router, from resolved ModelServices. Pure; the Router's reconciler writes it.
 
-A service whose spec is not accepted keeps the entry it had, because what runs goes on; one that never was accepted has
-none. Which replicas drain is read from the StatefulSets' annotations, so that table and annotation cannot disagree.
+Which replicas drain comes from the StatefulSets' annotations, so that table and annotation cannot disagree for long.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from shoal_api import quantities, routes
 from shoal_api.router import RouterSpec
@@ -39,14 +38,6 @@ def table(spec: RouterSpec, entries: Iterable[routes.Service]) -> routes.RouteTa
     )
     digest = hashlib.sha256(content.model_dump_json().encode()).hexdigest()[:16]
     return content.model_copy(update={"generation": digest})
-
-
-def kept(old: routes.RouteTable | None, name: str, draining: Mapping[str, tuple[str, ...]]) -> routes.Service | None:
-    """The entry of a service that is not accepted now: as it was, but for its draining replicas."""
-    if old is None:
-        return None
-    found = next((one for one in old.services if one.name == name), None)
-    return None if found is None else found.model_copy(update={"draining": draining.get(name, ())})
 
 
 def names(built: routes.RouteTable) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from shoal_operator.kube import resources
 from shoal_operator.kube.client import Client
 from shoal_operator.kube.resources import Object, Resource
 from shoal_operator.kube.routers import RouterPod
-from shoal_operator.reconcile import gpus, observe
+from shoal_operator.reconcile import gpus, observe, resolving
 from shoal_operator.reconcile.cache import Cached
 from shoal_operator.reconcile.outcome import Key
 
@@ -92,11 +92,10 @@ class World:
             self._snapshots[key] = snapshot
         return snapshot
 
-    def wrote_status(self, key: Key, item: Object) -> None:
-        """Our own status write: the kept reading goes on with what the server answered."""
-        known = self._snapshots.get(key)
-        if known is not None:
-            self._snapshots[key] = Snapshot(item, known.sets, known.pods, known.read_at_s)
+    def wrote_status(self, key: Key, read: Snapshot, item: Object) -> None:
+        """Our own status write: a reading that is still good goes on with what the server answered."""
+        if self._snapshots.get(key) is read:
+            self._snapshots[key] = Snapshot(item, read.sets, read.pods, read.read_at_s)
 
     async def list_objects(self, resource: Resource, namespace: str = "") -> list[Object]:
         """All objects of one of our own kinds in a namespace (empty: cluster). Not to be changed by the caller."""
@@ -107,6 +106,12 @@ class World:
             )
         return await self._lists[place].get()
 
+    async def catalog(self, namespace: str) -> resolving.Catalog:
+        """What ModelServices of the namespace may refer to."""
+        pools = await self.list_objects(resources.GPU_POOLS)
+        drafts = await self.list_objects(resources.DRAFT_MODELS, namespace)
+        return resolving.catalog_of(pools, drafts)
+
     async def gpus(self) -> Gpus:
         return await self._gpus.get()
 
@@ -116,7 +121,7 @@ class World:
         running = "status.phase!=Succeeded,status.phase!=Failed"
         demands = []
         async for page in self._client.pages(resources.PODS, fields=running):
-            demands += [demand for item in page if (demand := gpus.demand_of(item, keys.LABEL_SERVICE)) is not None]
+            demands += [demand for item in page if (demand := gpus.demand_of(item)) is not None]
         return Gpus(tuple(node for node in nodes if node.total), tuple(demands))
 
     async def router_pods(self) -> tuple[RouterPod, ...]:

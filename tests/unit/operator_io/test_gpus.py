@@ -25,15 +25,14 @@ def node(name: str, total: int = 8, *, ready: str = "True", unschedulable: bool 
 def pod(node_name: str | None, count: int, *, phase: str = "Running", pool: str = "b200") -> Any:
     return gpus.demand_of(
         {
-            "metadata": {"name": "p", "namespace": "ns", "labels": {"svc": "m"}},
+            "metadata": {"name": "p", "namespace": "ns"},
             "spec": {
                 "nodeName": node_name,
                 "nodeSelector": {"pool": pool},
                 "containers": [{"resources": {"limits": {GPU: str(count), "cpu": "1"}}}],
             },
             "status": {"phase": phase},
-        },
-        "svc",
+        }
     )
 
 
