@@ -7,7 +7,7 @@ fast and an absent optional dependency breaks the one command that needs it, wit
 from shoal_cli.lazy import Command, LazyGroup
 
 COMMANDS = (
-    Command("local", "shoal_local.cli", "cli", "Run a real Kubernetes on this machine, with GPU-like nodes.", "cli"),
+    Command("local", "shoal_local.cli", "local", "Run a real Kubernetes on this machine, with GPU-like nodes.", "cli"),
     Command("demo", "shoal_cli.demo.command", "demo", "The whole path on this machine, shown as it happens.", "dev"),
     Command("replay", "shoal_cli.replay.command", "replay", "Send a recorded trace to an endpoint and report.", "cli"),
     Command("status", "shoal_cli.status", "status", "Show ModelServices, their replicas and why they are so.", "cli"),
