@@ -34,6 +34,7 @@ class ControlPlane:
     """A Kubernetes control plane in `folder`; a context manager. `kubeconfig` is the administrator's.
 
     `controllers=False` leaves out controller-manager and scheduler: quicker, and enough for schemas and CEL.
+    `when_api_ready` is called as soon as the API answers, for what can start beside the controllers.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class ControlPlane:
         controllers: bool = True,
         tuning: components.Tuning | None = None,
         progress: Callable[[str], None] | None = None,
+        when_api_ready: Callable[[], None] | None = None,
     ) -> None:
         self.folder = folder.resolve()
         self.binaries = binaries
@@ -51,6 +53,7 @@ class ControlPlane:
         self._controllers = controllers
         self._tuning = tuning or components.Tuning()
         self._progress = progress or (lambda _line: None)
+        self._when_api_ready = when_api_ready
         # Children die with the thread that started them: this one lives until `stop`, whoever calls `start`.
         self._spawner: concurrent.futures.ThreadPoolExecutor | None = None
         self._children: dict[str, Child] = {}
@@ -123,6 +126,16 @@ class ControlPlane:
             if failure is not None:
                 raise ControlPlaneError(failure)
 
+    def revive(self) -> list[str]:
+        """Starts components that have died again; what they said last, one text each."""
+        failures = []
+        for child in self._children.values():
+            failure = child.failure()
+            if failure is not None:
+                failures.append(failure)
+                self._spawn(child)
+        return failures
+
     def stop_apiserver(self) -> None:
         """Stops kube-apiserver alone; state stays in etcd. Killed after a moment, for open watches would hold it."""
         self._children["kube-apiserver"].stop(_APISERVER_GRACE_S)
@@ -165,6 +178,8 @@ class ControlPlane:
         self._progress("Starting kube-apiserver")
         self._spawn(self._children["kube-apiserver"])
         self._wait_for_apiserver(deadline)
+        if self._when_api_ready is not None:
+            self._when_api_ready()
         if self._controllers:
             self._start_controllers(ports, files, deadline)
 
@@ -196,7 +211,9 @@ class ControlPlane:
             path = conf / f"{name}.kubeconfig"
             return write_kubeconfig(path, self.url, authority.certificate, client, name)
 
-        self._connect(authority, admin)
+        if self._client is not None:
+            self._client.close()
+        self._client = self.client()
         return components.Files(
             data=self.folder / "etcd",
             authority=authority,
@@ -209,12 +226,12 @@ class ControlPlane:
             scheduler_config=config("kube-scheduler", scheduler),
         )
 
-    def _connect(self, authority: Pair, admin: Pair) -> None:
-        context = ssl.create_default_context(cafile=str(authority.certificate))
+    def client(self) -> httpx.Client:
+        """A fresh HTTP client of kube-apiserver as administrator; the caller closes it."""
+        admin = self.pki.client("admin", "admin", "system:masters")
+        context = ssl.create_default_context(cafile=str(self.pki.authority("ca").certificate))
         context.load_cert_chain(admin.certificate, admin.key)
-        if self._client is not None:
-            self._client.close()
-        self._client = httpx.Client(base_url=self.url, verify=context, timeout=5.0, trust_env=False)
+        return httpx.Client(base_url=self.url, verify=context, timeout=5.0, trust_env=False)
 
     def _child(self, name: str, argv: list[str]) -> Child:
         return Child(name, argv, self.logs / f"{name}.log")

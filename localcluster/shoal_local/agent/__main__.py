@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import os
 import signal
@@ -24,6 +23,7 @@ from shoal_local.agent.keeper import NodeKeeper
 from shoal_local.agent.kubelet import KubeletServer
 from shoal_local.agent.manager import PodManager
 from shoal_local.agent.prober import probe_session
+from shoal_local.identity import cluster_id_of
 from shoal_local.kube import Kube
 from shoal_local.nodes import NodeSpec
 from shoal_local.pki import Pki
@@ -31,11 +31,6 @@ from shoal_local.pki import Pki
 log = logging.getLogger("shoal_local.agent")
 
 _TRIAL_DEADLINE_S: Final = 20.0
-
-
-def cluster_id_of(folder: Path) -> str:
-    """A short name of the cluster in a folder, the same every time."""
-    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
 
 
 async def try_private_root(folder: Path) -> Abilities:
@@ -127,7 +122,8 @@ async def _run_all(context: Context, manager: PodManager, specs: list[NodeSpec])
             if task.done():  # none of them ends by itself: what ended has failed
                 task.result()
     finally:
-        for task in (*tasks, stopping):
+        stopping.cancel()
+        for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, stopping, return_exceptions=True)
 

@@ -7,7 +7,7 @@ a side that cannot take more stops the reading of the other (the transports' mar
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +27,8 @@ class _Half(asyncio.Protocol):
         self._eof = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        self.transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
 
     def data_received(self, data: bytes) -> None:
         peer = self.peer
