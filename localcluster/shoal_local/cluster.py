@@ -21,8 +21,7 @@ import pydantic
 
 from shoal_local import binaries, child, default_images, images, nodes
 from shoal_local.agent import leftovers
-from shoal_local.agent.volumes import memory_root
-from shoal_local.identity import cluster_id_of
+from shoal_local.identity import cluster_id_of, memory_root
 
 _UP_DEADLINE_S: Final = 180.0
 _DOWN_DEADLINE_S: Final = 60.0

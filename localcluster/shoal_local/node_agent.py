@@ -8,7 +8,7 @@ from typing import Final
 import httpx
 
 from shoal_local import nodes
-from shoal_local.agent.context import Settings
+from shoal_local.agent.settings import Settings
 from shoal_local.child import Child
 from shoal_local.controlplane import ControlPlane, ControlPlaneError
 

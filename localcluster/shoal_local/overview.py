@@ -10,8 +10,8 @@ from typing import Any, Final
 import httpx
 
 from shoal_local import child, cluster
-from shoal_local.agent.balancer import ADDRESS_ANNOTATION
 from shoal_local.controlplane import ControlPlane
+from shoal_local.identity import ADDRESS_ANNOTATION
 
 _FOLLOW_POLL_S: Final = 0.2
 _TAIL_BYTES_MAX: Final = 4 * 1024**2

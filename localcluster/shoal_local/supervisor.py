@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Final
 
 from shoal_local import cluster
-from shoal_local.agent.context import Settings
+from shoal_local.agent.settings import Settings
 from shoal_local.cluster import ClusterSettings, State
 from shoal_local.controlplane import ControlPlane, ControlPlaneError
 from shoal_local.node_agent import NodeAgent

@@ -17,12 +17,13 @@ from shoal_local.agent import addresses, leftovers, process
 from shoal_local.agent.backoff import BackoffPolicy
 from shoal_local.agent.balancer import Balancer
 from shoal_local.agent.claims import ClaimProvisioner
-from shoal_local.agent.context import Abilities, Context, NodePlace, Settings
+from shoal_local.agent.context import Abilities, Context, NodePlace
 from shoal_local.agent.events import Recorder
 from shoal_local.agent.keeper import NodeKeeper
 from shoal_local.agent.kubelet import KubeletServer
 from shoal_local.agent.manager import PodManager
 from shoal_local.agent.prober import probe_session
+from shoal_local.agent.settings import Settings
 from shoal_local.identity import cluster_id_of
 from shoal_local.kube import Kube
 from shoal_local.nodes import NodeSpec

@@ -11,14 +11,13 @@ from typing import Any, Final
 
 from shoal_local.agent.forwarder import Address, Forwarder
 from shoal_local.agent.probe_rules import resolve_port
+from shoal_local.identity import ADDRESS_ANNOTATION
 from shoal_local.kube import ERRORS, Kube, KubeError, watch_forever
 
 log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 HOST: Final = "127.0.0.1"
-ADDRESS_ANNOTATION: Final = "shoal.dev/local-address"
-"""Comma-separated `host:port` of each Service port, in order. Written here, read by `shoal local status`."""
 _PORTS_TRIED: Final = 200
 _UNPRIVILEGED: Final = 1024
 _RETRY_S: Final = 1.0

@@ -1,4 +1,4 @@
-"""What the parts of the node agent share: settings read once, and the open connections. Built by `__main__`."""
+"""What the parts of the node agent share: settings, and the open connections. Built by `__main__`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,33 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pydantic
 
 from shoal_local.agent.addresses import PodAddresses
 from shoal_local.agent.backoff import BackoffPolicy
 from shoal_local.agent.events import Recorder
+from shoal_local.agent.settings import Settings
 from shoal_local.kube import Kube
-
-
-class Settings(pydantic.BaseModel):
-    """The agent's settings file, written by whoever starts the agent (supervisor, tests)."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-    folder: Path
-    """Everything of the agent lies here; the same folder is the same cluster."""
-    kubeconfig: Path
-    pki: Path
-    images: Path
-    nodes: Path | None = None
-    kubernetes_version: str = "v1.37.2"
-    kubelet_port: int = 10250
-    backoff_base_s: float = pydantic.Field(default=10.0, gt=0)
-    backoff_max_s: float = pydantic.Field(default=300.0, gt=0)
-    lease_period_s: float = pydantic.Field(default=10.0, gt=0)
-    refresh_period_s: float = pydantic.Field(default=10.0, gt=0)
-    balancer_ports: dict[int, int] = pydantic.Field(default_factory=dict)
-    """Service port -> first local port to try for Services of type LoadBalancer; others start at their own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from shoal_local.agent.setup import CLUSTER_VARIABLE
+from shoal_local.identity import CLUSTER_VARIABLE
 
 
 def cluster_processes(cluster_id: str) -> list[int]:

@@ -15,10 +15,9 @@ from shoal_local.agent.prober import RunInside, Target
 from shoal_local.agent.process import Order
 from shoal_local.agent.references import ConfigError, References
 from shoal_local.agent.volumes import Mount, PodVolumes
+from shoal_local.identity import CLUSTER_VARIABLE
 from shoal_local.kube import ERRORS
 
-CLUSTER_VARIABLE: Final = "SHOAL_LOCAL_CLUSTER"
-"""In every container: lets a cluster find processes that it has left behind."""
 _HOSTS_PATH: Final = "/etc/hosts"
 
 

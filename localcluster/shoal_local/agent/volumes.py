@@ -5,19 +5,12 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from shoal_local.agent import expansion, projection, quantities
 from shoal_local.agent.fields import Place
 from shoal_local.agent.references import ConfigError, References
 from shoal_local.kube import Kube, KubeError
-
-_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108
-
-
-def memory_root(cluster_id: str) -> Path:
-    """Folder in memory of one cluster, for emptyDirs with medium Memory; one folder a Pod below it."""
-    return _SHARED_MEMORY / f"shoal-local-{cluster_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +104,9 @@ class PodVolumes:
             projection.write_payload(own, await projection.collect(volume, self._content_sources()))
             return str(own)
         if "emptyDir" in volume:
-            in_memory = (volume["emptyDir"] or {}).get("medium") == "Memory" and os.access(_SHARED_MEMORY, os.W_OK)
+            in_memory = (volume["emptyDir"] or {}).get("medium") == "Memory" and os.access(
+                self._memory.parent.parent, os.W_OK
+            )
             place = self._memory / name if in_memory else own
             place.mkdir(parents=True, exist_ok=True)
             place.chmod(0o777)

@@ -23,7 +23,8 @@ from shoal_local.agent.process import Order
 from shoal_local.agent.references import ConfigError
 from shoal_local.agent.reporter import StatusReporter
 from shoal_local.agent.status import Facts, Terminated, View, Waiting
-from shoal_local.agent.volumes import PodVolumes, memory_root
+from shoal_local.agent.volumes import PodVolumes
+from shoal_local.identity import memory_root
 from shoal_local.kube import ERRORS
 
 log = logging.getLogger(__name__)

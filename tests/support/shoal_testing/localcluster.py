@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_local.agent.context import Settings
+from shoal_local.agent.settings import Settings
 from shoal_local.controlplane import ControlPlane
 from shoal_local.images import Environment, render_images
 from shoal_local.node_agent import NodeAgent
