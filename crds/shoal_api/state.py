@@ -47,6 +47,7 @@ class LatencyState(_Model):
 class ReplicaState(_Model):
     name: str
     uid: str = ""
+    """Of the engine's process: the Pod's UID, then `/` and what else tells a restart of its container."""
     revision: str = ""
     gpu: str = ""
     url: str = ""

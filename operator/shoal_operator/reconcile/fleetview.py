@@ -79,7 +79,7 @@ def figures_of(service: str, group: Group, routers: Sequence[Said]) -> Figures:
 
 def _same_pod(state: ReplicaState, group: Group) -> bool:
     """Figures of a Pod that has been replaced since are about nobody."""
-    return not state.uid or group.pod is None or state.uid == group.pod.uid
+    return not state.uid or group.pod is None or state.uid.partition("/")[0] == group.pod.uid
 
 
 def _synced(router: Said) -> bool:
