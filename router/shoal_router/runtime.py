@@ -14,8 +14,6 @@ from typing import Final
 
 from shoal_api import routes
 from shoal_router import log
-from shoal_router.discovery import access
-from shoal_router.discovery.kubernetes import Kubernetes
 from shoal_router.discovery.static import StaticFiles
 from shoal_router.dispatch.dispatcher import Dispatcher
 from shoal_router.dispatch.fleet import Fleet
@@ -46,8 +44,10 @@ class Runtime:
 
     def _on_table(self, table: routes.RouteTable) -> None:
         self._frontend.on_table(table)
-        self._listener.limits.header_bytes = table.header_bytes_max
-        self._listener.limits.body_bytes = table.body_bytes_max
+        limits = self._listener.limits
+        limits.header_bytes, limits.body_bytes = table.header_bytes_max, table.body_bytes_max
+        limits.header_s, limits.idle_s = table.header_timeout_s, table.idle_timeout_s
+        limits.write_stall_s = table.write_stall_timeout_s
 
     async def run(self) -> int:
         """Until SIGTERM or SIGINT; returns the exit status."""
@@ -82,6 +82,10 @@ class Runtime:
         if settings.routes_path is not None and settings.replicas_path is not None:
             await StaticFiles(settings.routes_path, settings.replicas_path, self._fleet).run()
             return
+        # Here, not above: the HTTP client that only Kubernetes needs is half of a router's start-up time.
+        from shoal_router.discovery import access
+        from shoal_router.discovery.kubernetes import Kubernetes
+
         found = access.from_kubeconfig(settings.kubeconfig) if settings.kubeconfig is not None else access.in_cluster()
         await Kubernetes(found, settings.namespace, settings.router, self._fleet).run()
 

@@ -198,7 +198,11 @@ class Scanner:
 
 def without_usage(complete: bytes) -> bytes:
     """Whole events without those that exist because of `include_usage`."""
-    events = complete.split(_END)
-    # An event that was let through because of its length keeps its place: it is never taken for a usage event.
-    kept = [event for event in events if len(event) > _HELD_MAX or not _usage_only(event)]
-    return _END.join(kept) if len(kept) != len(events) else complete
+    kept: list[bytes] = []
+    for event in complete.split(_END)[:-1]:
+        # An event that was let through because of its length keeps its place: it is never taken for a usage event.
+        if len(event) <= _HELD_MAX and _usage_only(event):
+            kept.append(event[: len(event) - len(event.lstrip(b"\n"))])  # blank lines before it are not its own
+        else:
+            kept.append(event + _END)
+    return b"".join(kept)

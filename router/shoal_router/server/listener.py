@@ -18,7 +18,7 @@ NEAR_LIMIT: Final = 0.9
 
 @dataclass(slots=True)
 class Limits:
-    """Bounds of client connections. The route table changes `header_bytes` and `body_bytes` at run time."""
+    """Bounds of client connections. The route table changes all but `connections` and `body_s` at run time."""
 
     connections: int
     header_bytes: int = 64 << 10
@@ -27,8 +27,6 @@ class Limits:
     body_s: float = 30.0
     """Longest silence inside a body."""
     idle_s: float = 620.0
-    """Longer than the pools of clients and cloud load balancers keep a connection, so that it is never the router
-    that closes under a request."""
     write_stall_s: float = 60.0
 
 

@@ -1,103 +1,96 @@
-"""A blocking HTTP/1.1 client on a plain socket: keeps the order of headers and the boundaries of chunks."""
+"""Raw HTTP/1.1 over a socket, for tests that must control or see every byte."""
 
-import contextlib
 import json
 import socket
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+import time
+from dataclasses import dataclass
+from typing import Any, Final
 
-TIMEOUT_S = 20.0
+DEADLINE_S: Final = 10.0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Answer:
     status: int
-    headers: list[tuple[str, str]]
-    body: bytes = b""
-    chunks: list[bytes] = field(default_factory=list)
-    complete: bool = True
-    """False where the connection ended inside the body."""
+    headers: dict[str, str]
+    body: bytes
+    closed: bool
+    """The server closed its side after it."""
 
-    def header(self, name: str) -> str | None:
-        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
-
-    @property
-    def events(self) -> list[str]:
-        """SSE events, each with its blank line."""
-        return [f"{event}\n\n" for event in self.body.decode().split("\n\n") if event]
+    def json(self) -> Any:
+        return json.loads(self.body)
 
 
-def request(
-    host: str,
-    port: int,
-    method: str,
-    path: str,
-    body: Any = None,
-    headers: dict[str, str] | None = None,
-    timeout_s: float = TIMEOUT_S,
-) -> Answer:
-    """Sends one request on a connection of its own. A str or bytes body goes out as it is, without a content type."""
-    with exchange(host, port, method, path, body, headers, timeout_s) as (answer, stream):
-        _read_body(answer, stream, method)
-        return answer
+def connect(host: str, port: int, deadline_s: float = DEADLINE_S) -> socket.socket:
+    return socket.create_connection((host, port), timeout=deadline_s)
 
 
-@contextlib.contextmanager
-def exchange(
-    host: str,
-    port: int,
-    method: str,
-    path: str,
-    body: Any = None,
-    headers: dict[str, str] | None = None,
-    timeout_s: float = TIMEOUT_S,
-) -> Iterator[tuple[Answer, Any]]:
-    """Sends a request and reads the head of the answer; gives it with the file to read on from. Closes at the end."""
-    lines = [f"{method} {path} HTTP/1.1", f"Host: {host}:{port}", "Connection: close"]
-    data = b""
-    if body is not None:
-        raw = isinstance(body, str | bytes)
-        data = body.encode() if isinstance(body, str) else body if raw else json.dumps(body).encode()
-        lines.append(f"Content-Length: {len(data)}")
-        if not raw and not any(name.lower() == "content-type" for name in headers or {}):
-            lines.append("Content-Type: application/json")
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
-    with socket.create_connection((host, port), timeout=timeout_s) as connection:
-        connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
-        with connection.makefile("rb") as stream:
-            status_line = stream.readline()
-            if not status_line:
-                raise ConnectionError("closed before the answer")
-            answer = Answer(int(status_line.split()[1]), [])
-            while (line := stream.readline().strip()) != b"":
-                name, _, value = line.decode("latin-1").partition(": ")
-                answer.headers.append((name, value))
-            yield answer, stream
+def post(path: str, body: bytes, *headers: str) -> bytes:
+    lines = "".join(f"{line}\r\n" for line in ("Host: x", "Content-Type: application/json", *headers))
+    return f"POST {path} HTTP/1.1\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def read_chunk(stream: Any) -> bytes | None:
-    """The next chunk; empty at the end of the body, None where the connection ended before it."""
-    size_line = stream.readline()
-    if not size_line.endswith(b"\r\n"):
-        return None
-    size = int(size_line, 16)
-    data: bytes = stream.read(size + 2)
-    return data[:-2] if len(data) == size + 2 else None
+def exchange(host: str, port: int, data: bytes, wait_close: bool = True) -> Answer:
+    """Send bytes on a connection of its own, read one answer, and whether the connection is closed after it."""
+    with connect(host, port) as sock:
+        sock.sendall(data)
+        return read_answer(sock, wait_close)
 
 
-def _read_body(answer: Answer, stream: Any, method: str) -> None:
-    if method == "HEAD":
-        return
-    if (answer.header("transfer-encoding") or "").lower() != "chunked":
-        length = int(answer.header("content-length") or 0)
-        answer.body = stream.read(length)
-        answer.complete = len(answer.body) == length
-        return
+def read_answer(sock: socket.socket, wait_close: bool = True, buffer: bytes = b"") -> Answer:
+    """One answer; chunked bodies are joined. `wait_close` waits half a second for the server to close."""
+    while b"\r\n\r\n" not in buffer:
+        buffer += _more(sock)
+    head, _, rest = buffer.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    status = int(first.split(" ")[1])
+    if status == 100:
+        return Answer(status, headers, rest, False)
+    if headers.get("transfer-encoding") == "chunked":
+        body = _chunked(sock, rest)
+    else:
+        while len(rest) < int(headers.get("content-length", "0")):
+            rest += _more(sock)
+        body = rest
+    return Answer(status, headers, body, wait_close and closed_within(sock, 0.5))
+
+
+def closed_within(sock: socket.socket, seconds: float) -> bool:
+    """True if the peer closes in time, reading away what comes before."""
+    end = time.monotonic() + seconds
+    before = sock.gettimeout()
+    try:
+        while (left_s := end - time.monotonic()) > 0:
+            sock.settimeout(left_s)
+            try:
+                if not sock.recv(65536):
+                    return True
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+        return False
+    finally:
+        sock.settimeout(before)
+
+
+def _chunked(sock: socket.socket, buffer: bytes) -> bytes:
+    body = b""
     while True:
-        chunk = read_chunk(stream)
-        if not chunk:
-            answer.complete = chunk is not None
-            break
-        answer.chunks.append(chunk)
-    answer.body = b"".join(answer.chunks)
+        while b"\r\n" not in buffer:
+            buffer += _more(sock)
+        size, _, buffer = buffer.partition(b"\r\n")
+        length = int(size, 16)
+        while len(buffer) < length + 2:
+            buffer += _more(sock)
+        body, buffer = body + buffer[:length], buffer[length + 2 :]
+        if not length:
+            return body
+
+
+def _more(sock: socket.socket) -> bytes:
+    data = sock.recv(1 << 18)
+    if not data:
+        raise ConnectionError("closed before the answer was complete")
+    return data
