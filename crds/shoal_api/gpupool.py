@@ -88,8 +88,6 @@ class GPUPoolSpec(meta.SpecModel):
     """Taints of the pool's nodes that replicas tolerate."""
     gpus_per_node: int = Field(ge=1, le=64)
     """GPUs in one node."""
-    host_memory: Quantity | None = None
-    """Memory of one node."""
     cost_per_hour: float | None = Field(default=None, ge=0)
     """Price of one GPU for an hour, in any currency; dearer replicas are removed first."""
     timing: PoolTiming | None = None

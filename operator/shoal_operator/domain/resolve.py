@@ -85,7 +85,6 @@ def resolve_pool(name: str, spec: gpupool.GPUPoolSpec) -> values.Pool:
         memory_bytes=quantities.quantity_bytes(spec.memory),
         resource_name=spec.resource_name,
         gpus_per_node=spec.gpus_per_node,
-        host_memory_bytes=None if spec.host_memory is None else quantities.quantity_bytes(spec.host_memory),
         node_selector=tuple(sorted(spec.node_selector.items())),
         tolerations=tuple(tuple(sorted(one.as_object().items())) for one in spec.tolerations),
         cost_per_hour=spec.cost_per_hour,

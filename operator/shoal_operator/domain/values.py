@@ -74,7 +74,6 @@ class Pool:
     memory_bytes: int
     resource_name: str = "nvidia.com/gpu"
     gpus_per_node: int = 8
-    host_memory_bytes: int | None = None
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[tuple[tuple[str, str], ...], ...] = ()
     """Each toleration as its fields, so that the value stays hashable."""
