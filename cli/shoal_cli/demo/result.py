@@ -1,7 +1,7 @@
 """The demo's result file, and the verdict on it. Pure: every condition of success is a function of the figures."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from shoal_cli.replay import results
 from shoal_cli.replay.outcome import Ending, Outcome
@@ -85,6 +85,11 @@ def make(
         replicas_over_time=tuple((round(point.at_s, 2), point.ready, point.desired) for point in points),
         seconds_per_phase=seconds_per_phase,
     )
+
+
+def stopped(found: Result, problem: str) -> Result:
+    """The result of a demo that could not go on: that is the problem, not what it then did not come to."""
+    return replace(found, succeeded=False, problems=(problem,))
 
 
 def judge(outcomes: Sequence[Outcome], points: Sequence[Point], marks: Marks, load_s: float) -> tuple[str, ...]:
