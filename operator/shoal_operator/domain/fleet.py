@@ -58,8 +58,13 @@ class Replica:
 
     @property
     def serving(self) -> bool:
-        """Takes requests now, as far as anybody can tell: counts as available. Unknown acceptance is not refusal."""
+        """May be taking requests now: removing it could hurt. Unknown acceptance is not refusal."""
         return self.phase is Phase.READY and self.accepted is not False and not self.draining and not self.deleting
+
+    @property
+    def proven(self) -> bool:
+        """Takes requests by the word of every router: only such a one can stand in for another."""
+        return self.serving and self.accepted is True
 
 
 @dataclass(frozen=True, slots=True)

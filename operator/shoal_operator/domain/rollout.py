@@ -5,8 +5,8 @@ One function serves first creation, scaling, replacement and deletion, because t
     active    = replicas neither draining nor being deleted
     surplus   = active - desired                     (goes by victim order)
     missing   = desired + surge - all live replicas  (surge only while old revisions are active)
-    available = replicas that serve; never pushed below desired - max_unavailable, and never to zero unless
-                max_unavailable >= desired says so
+    available = replicas that routers have accepted; draining one that may be serving never pushes them below
+                desired - max_unavailable, and so never to zero unless max_unavailable >= desired says so
 
 Replacement prefers surge: an old replica is drained when a new one serves in its place. Without room for a surge it
 drains first, within max_unavailable, and else holds. Bounds, proven by property tests: it never creates above
@@ -59,7 +59,7 @@ class _Draft:
 
     @property
     def available(self) -> int:
-        return sum(one.serving for one in self.active)
+        return sum(one.proven for one in self.active)
 
     @property
     def available_min(self) -> int:
@@ -157,11 +157,16 @@ def _drain_surplus(draft: _Draft, stopped: bool) -> None:
             continue
         draft.drain(replica, "ScaleDown")
         excess -= 1
+    if excess > 0:
+        draft.hold(
+            Gate.WAITING_FOR_ROUTERS,
+            f"{excess} more than wanted: none is drained until routers accept {draft.available_min} others",
+        )
 
 
 def _may_drain(draft: _Draft, replica: fleet.Replica) -> bool:
-    """Whether enough replicas serve without this one. One that does not serve costs nothing."""
-    return not replica.serving or draft.available - 1 >= draft.available_min
+    """Whether enough accepted replicas are left without this one. One that does not serve costs nothing."""
+    return not replica.serving or draft.available - replica.proven >= draft.available_min
 
 
 def _replace_old(draft: _Draft) -> None:
@@ -173,9 +178,6 @@ def _replace_old(draft: _Draft) -> None:
     serving = [one for one in ordered if one.serving]
     replaced = max(0, draft.available - world.desired)
     for replica in serving[:replaced]:
-        if replica.accepted is None:
-            draft.hold(Gate.WAITING_FOR_ROUTERS, "no router answers, so nothing that serves is drained")
-            return
         draft.drain(replica, "Outdated")
     serving = serving[replaced:]
     if not serving or _surge_possible(draft):
@@ -254,7 +256,7 @@ def _revision_to_create(draft: _Draft, stopped: bool) -> str | None:
     if not stopped:
         return draft.world.target
     counts: dict[str, int] = {}
-    for one in draft.old:
+    for one in (one for one in draft.world.replicas if one.revision != draft.world.target):
         counts[one.revision] = counts.get(one.revision, 0) + (2 if one.serving else 1)
     serving = max(counts, key=lambda revision: (counts[revision], revision))
     return serving if serving in draft.world.creatable else None

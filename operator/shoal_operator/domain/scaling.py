@@ -168,12 +168,12 @@ def _window_s(inputs: Inputs, load: demand.Load) -> float:
 def _need_down(inputs: Inputs, load: demand.Load, down: demand.Terms) -> float | None:
     """Replicas needed with margin, or None where that is not known well enough to take one away.
 
-    A missing router's share counts as at target: it keeps its part of the replicas that are there."""
+    A missing router's share counts as at target: it keeps its part of the replicas that are there, with the margin."""
     if load.reporting == 0 or down.backlog is None or down.rate is None or down.kv is None:
         return None
     need = down.need() or 0.0
     missing = (load.routers - load.reporting) / load.routers
-    return need + missing * inputs.desired
+    return need + missing * inputs.desired / MARGIN_DOWN
 
 
 def _remember(inputs: Inputs, load: demand.Load, down: demand.Terms, memory: Memory, window_s: float) -> Memory:
