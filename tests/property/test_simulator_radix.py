@@ -4,6 +4,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from shoal_sim.radix import RadixCache
 
 CAPACITY = 12
@@ -49,7 +50,8 @@ class RadixAgainstModel(RuleBasedStateMachine):
             leaves = [
                 page
                 for page in self.model
-                if page not in self.locked() and not any(len(p) > len(page) and p[: len(page)] == page for p in self.model)
+                if page not in self.locked()
+                and not any(len(p) > len(page) and p[: len(page)] == page for p in self.model)
             ]
             oldest = min(self.model[page] for page in leaves)
             ties = {page for page in leaves if self.model[page] == oldest}
