@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shoal_testing import rawhttp
+from shoal_testing import enginehttp
 from shoal_testing.engines import SimulatedEngine, engines
 
 CAPTURES = Path(__file__).parent / "engine_cpu_0_5_23"
@@ -106,7 +106,7 @@ def test_queue_full_is_told_as_captured(engine: SimulatedEngine, name: str) -> N
 @pytest.mark.parametrize("name", ABORTS)
 def test_abort_ends_a_request_as_captured(engine: SimulatedEngine, name: str) -> None:
     capture = load(name)
-    answers: list[rawhttp.Answer] = []
+    answers: list[enginehttp.Answer] = []
     # Stalled first, so that the request is still there when the abort comes.
     engine.fault(stall=True)
     caller = threading.Thread(target=lambda: answers.append(replay(engine, capture["request"])))
@@ -169,9 +169,9 @@ def load(name: str) -> dict[str, Any]:
     return capture
 
 
-def replay(engine: SimulatedEngine, request: dict[str, Any]) -> rawhttp.Answer:
+def replay(engine: SimulatedEngine, request: dict[str, Any]) -> enginehttp.Answer:
     body = expanded(request.get("body"))
-    return rawhttp.request(
+    return enginehttp.request(
         engine.host, engine.port, request["method"], request["path"], body, request.get("headers") or {}
     )
 
@@ -190,7 +190,7 @@ def expanded(value: Any) -> Any:
     return value
 
 
-def check(capture: dict[str, Any], answer: rawhttp.Answer) -> None:
+def check(capture: dict[str, Any], answer: enginehttp.Answer) -> None:
     assert answer.complete
     assert answer.status == capture["status"], answer.body
     assert header_shape(answer.headers) == header_shape(capture["headers"])
@@ -218,7 +218,7 @@ def header_shape(headers: Any) -> list[tuple[str, str]]:
     )
 
 
-def check_stream(want_raw: list[str], answer: rawhttp.Answer) -> None:
+def check_stream(want_raw: list[str], answer: enginehttp.Answer) -> None:
     assert [chunk.decode() for chunk in answer.chunks] == answer.events, "every event in a chunk of its own"
     want, got = parse_events(want_raw), parse_events(answer.events)
     assert order(got) == order(want)
