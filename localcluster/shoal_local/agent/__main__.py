@@ -1,9 +1,7 @@
 """`python -m shoal_local.agent SETTINGS.json`: the node agent's process. Started by the supervisor and by tests."""
 
 import asyncio
-import contextlib
 import logging
-import os
 import signal
 import sys
 from pathlib import Path
@@ -134,8 +132,6 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = Settings.model_validate_json(Path(sys.argv[1]).read_text())
     settings.folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(OSError):
-        os.nice(1)  # the API server's answers come first on a busy machine
     uvloop.run(serve(settings))
 
 

@@ -25,6 +25,9 @@ class _Half(asyncio.Protocol):
         self.peer: _Half | None = None
         self._on_lost = on_lost
         self._eof = False
+        self._early = bytearray()
+        """What came before there was a peer; reading stops at the first of it."""
+        self._early_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
@@ -32,8 +35,28 @@ class _Half(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         peer = self.peer
-        if peer is not None and peer.transport is not None:
-            peer.transport.write(data)
+        if peer is not None:
+            if peer.transport is not None:
+                peer.transport.write(data)
+            return
+        self._early += data
+        if self.transport is not None and not self._early_paused:
+            # Not in connection_made: there, uvloop starts to read afterwards whatever was asked.
+            self._early_paused = True
+            self.transport.pause_reading()
+
+    def join(self, peer: "_Half") -> None:
+        """Relays to `peer` from now on, first what has come already."""
+        self.peer = peer
+        if peer.transport is not None:
+            if self._early:
+                peer.transport.write(bytes(self._early))
+                self._early.clear()
+            if self._eof and peer.transport.can_write_eof():
+                peer.transport.write_eof()
+        if self._early_paused and self.transport is not None:
+            self._early_paused = False
+            self.transport.resume_reading()
 
     def pause_writing(self) -> None:
         if self.peer is not None and self.peer.transport is not None:
@@ -47,7 +70,9 @@ class _Half(asyncio.Protocol):
         """Passes a half-close on and keeps the other direction open."""
         self._eof = True
         peer = self.peer
-        if peer is None or peer.transport is None:
+        if peer is None:
+            return True  # `join` passes it on
+        if peer.transport is None:
             return False
         if peer.transport.can_write_eof():
             peer.transport.write_eof()
@@ -136,8 +161,8 @@ class Forwarder:
                 upstream.transport.close()
             return
         self._halves.add(upstream)
-        client.peer, upstream.peer = upstream, client
-        client.transport.resume_reading()
+        client.join(upstream)
+        upstream.join(client)
 
     def release(self, address: Address) -> None:
         """One connection fewer to an address."""
@@ -149,7 +174,7 @@ class Forwarder:
 
 
 class _Client(_Half):
-    """The accepted side: does not read until there is somebody to write to."""
+    """The accepted side; looks for somebody to write to as soon as it is there."""
 
     def __init__(self, owner: Forwarder) -> None:
         super().__init__(lambda: owner.forget(self))
@@ -157,8 +182,6 @@ class _Client(_Half):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        assert self.transport is not None
-        self.transport.pause_reading()
         self._owner.connect_for(self)
 
 

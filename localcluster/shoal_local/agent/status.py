@@ -148,7 +148,9 @@ def phase_of(facts: Facts) -> str:
         )
         return "Failed" if failed and facts.restart_policy == "Never" else "Pending"
     states = [view.state for view in facts.mains]
-    if all(isinstance(state, Terminated) for state in states) and facts.restart_policy != "Always":
+    helping = any(view.name in facts.sidecars and isinstance(view.state, Running) for view in facts.inits)
+    ended = all(isinstance(state, Terminated) for state in states)
+    if ended and not helping and facts.restart_policy != "Always":  # sidecars are stopped after the others
         codes = [state.exit_code for state in states if isinstance(state, Terminated)]
         if not any(codes):
             return "Succeeded"
