@@ -4,7 +4,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["shoal_testing.apiserver", "shoal_testing.kinds", "shoal_testing.golden", "shoal_testing.localcluster"]
+pytest_plugins = ["shoal_testing.apiserver", "shoal_testing.kinds", "shoal_testing.golden", "shoal_testing.nodeagent"]
 
 # No deadline: the machine is shared, and a slow example is not a wrong one.
 settings.register_profile("default", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])

@@ -13,7 +13,7 @@ from shoal_local import faults
 from shoal_local.identity import ADDRESS_ANNOTATION
 from shoal_local.node_agent import NodeAgent
 from shoal_testing.apiserver import Tool
-from shoal_testing.localcluster import wait_until
+from shoal_testing.nodeagent import wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("local_cluster")]
 
