@@ -146,7 +146,7 @@ def reserve_bytes(
     chunk = chunk if chunk_tokens is None else max(chunk_tokens, 0)
     batch = min(batch, running_max)
     groups = spread.attention_data
-    reserve = 512 + 1.5 * max(chunk // groups, 2048) + 128 * spread.gpus + 2 * batch
+    reserve = 512 + 1.5 * max(chunk, 2048) + 128 * spread.gpus + 2 * batch
     reserve += 1536 if shape.attention == "mla" else 8 * _PREFILL_GRAPHS
     if groups > 1:
         reserve += batch * groups * (4.5 if batch > 300 else 3.0)
