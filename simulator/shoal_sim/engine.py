@@ -157,5 +157,6 @@ class Engine:
             if request.state is State.DONE:
                 request.times.finished = time.time()
                 self.live.pop(request.rid, None)
-                self.telemetry.finished(request)
+                if request.counted:
+                    self.telemetry.finished(request)
             request.signal.set()

@@ -79,6 +79,7 @@ class Request:
     __slots__ = (
         "cached_tokens",
         "choice",
+        "counted",
         "finish",
         "generator",
         "hashes",
@@ -111,6 +112,7 @@ class Request:
         namespace: str = "",
         priority: int = 0,
         streaming: bool = False,
+        counted: bool = True,
     ) -> None:
         self.rid = rid
         self.prompt = prompt
@@ -120,6 +122,7 @@ class Request:
         self.namespace = namespace
         self.priority = priority
         self.streaming = streaming
+        self.counted = counted
         self.generator = Generator(prompt.data, choice)
         self.output: list[str] = []
         self.finish: Finish | None = None

@@ -160,10 +160,6 @@ class _Stream:
         self._head = head
         self._opening = f'{head}"choices":[{{"index":{index},"delta":{{"reasoning_content":null,"content":"'
 
-    @property
-    def has_news(self) -> bool:
-        return len(self.request.output) > self._sent or self.request.finish is not None
-
     def news(self) -> list[bytes]:
         """Events for what has happened since the last call, but for the finish."""
         request, events = self.request, []
@@ -225,15 +221,15 @@ async def _stream(runtime: Runtime, exchange: Exchange, requests: list[Request],
     while not any(request.output or request.finish for request in requests):
         await signal.wait()
     await exchange.start_events()
-    while True:
-        for stream in list(open_streams):
+    while open_streams:
+        fresh = False
+        for stream in open_streams:
             for event in stream.news():
                 await exchange.event(event)
-            if stream.ended:
-                open_streams.remove(stream)
-        if not open_streams:
-            break
-        if not any(stream.has_news for stream in open_streams):
+                fresh = True
+        open_streams = [stream for stream in open_streams if not stream.ended]
+        # More may have come while this was being sent.
+        if open_streams and not fresh:
             await signal.wait()
     for event in _closing(streams, heads[-1], extras, report):
         await exchange.event(event)

@@ -122,10 +122,6 @@ class _Stream:
         self._report = report
         self._sent = 0
 
-    @property
-    def has_news(self) -> bool:
-        return len(self.request.output) > self._sent or self.request.finish is not None
-
     def news(self) -> bytes | None:
         """One event for everything since the last call; the last one carries the finish reason."""
         request, finish, extras = self.request, self.request.finish, self._extras
@@ -158,18 +154,19 @@ async def _stream(
     head: dict[str, Any] = {"object": "text_completion", "created": int(time.time()), "model": model}
     streams = [_Stream(request, index, head, extras, report) for index, request in enumerate(requests)]
     signal = requests[0].signal
-    while not any(stream.has_news for stream in streams):
+    while not any(request.output or request.finish for request in requests):
         await signal.wait()
     await exchange.start_events()
     open_streams = list(streams)
     while open_streams:
-        for stream in list(open_streams):
+        fresh = False
+        for stream in open_streams:
             event = stream.news()
             if event is not None:
                 await exchange.event(event)
-            if stream.ended:
-                open_streams.remove(stream)
-        if open_streams and not any(stream.has_news for stream in open_streams):
+                fresh = True
+        open_streams = [stream for stream in open_streams if not stream.ended]
+        if open_streams and not fresh:
             await signal.wait()
     if extras.usage and not any(r.finish and r.finish.failed for r in requests):
         block = usage.block(requests, choices, report)

@@ -53,5 +53,6 @@ def _probe(runtime: Runtime) -> Request:
     """A request for one token, so that an idle engine has something to show."""
     terms = Terms(Limits(max_tokens=1), f"{HEALTH_RID_PREFIX}{time.time_ns()}", "", 0, stream=False)
     (request,) = make_requests(runtime, [b"\0"], terms)
+    request.counted = False
     runtime.engine.submit(request)
     return request

@@ -18,13 +18,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 SIMULATOR: Final = Path(__file__).resolve().parents[3] / "simulator"
 START_DEADLINE_S: Final = 20.0
 STOP_DEADLINE_S: Final = 5.0
+PORT_TRIES: Final = 3
 MODEL: Final = "tiny-llama"
 DEFAULT_ARGS: Final = ("--page-size", "64", "--enable-cache-report", "--enable-metrics")
 
@@ -37,6 +38,8 @@ class SimulatedEngine:
     port: int
     process: subprocess.Popen[bytes]
     log: Path
+    command: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -104,7 +107,7 @@ def engines(
                 fleet.append(_start(host, args, model, speedup, profile, env or {}, log))
             if wait_ready:
                 for engine in fleet:
-                    wait_until_ready(engine)
+                    _wait_or_move(engine)
             yield fleet
         finally:
             for engine in fleet:
@@ -117,10 +120,24 @@ def engines(
 def wait_until_ready(engine: SimulatedEngine, deadline_s: float = START_DEADLINE_S) -> None:
     """Raises with the engine's log when it ends or is not ready in time."""
     end = time.monotonic() + deadline_s
-    while engine.status_of("/ready") != 200:
+    while engine.status_of("/ready") != 200 or engine.process.poll() is not None:
         if engine.process.poll() is not None or time.monotonic() > end:
             raise RuntimeError(f"engine on {engine.address} is not ready:\n{engine.log.read_text()[-4000:]}")
         time.sleep(0.02)
+
+
+def _wait_or_move(engine: SimulatedEngine) -> None:
+    """A port that was free a moment ago may be taken by another test's server: then another one is tried."""
+    for _ in range(PORT_TRIES):
+        try:
+            wait_until_ready(engine)
+            return
+        except RuntimeError:
+            if "address already in use" not in engine.log.read_text():
+                raise
+            engine.port = free_port(engine.host)
+            engine.process = _spawn(engine.command, engine.host, engine.port, engine.environment, engine.log)
+    wait_until_ready(engine)
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -133,11 +150,17 @@ def free_port(host: str = "127.0.0.1") -> int:
 def _start(
     host: str, args: Sequence[str], model: str, speedup: float, profile: str, env: dict[str, str], log: Path
 ) -> SimulatedEngine:
-    port = free_port(host)
-    command = [sys.executable, "-m", "shoal_sim", "engine", "--host", host, "--port", str(port)]
-    command += ["--model-path", f"/models/{model}", "--served-model-name", model, *DEFAULT_ARGS, *args]
+    command = ["--model-path", f"/models/{model}", "--served-model-name", model, *DEFAULT_ARGS, *args]
     command += ["--speedup", str(speedup), "--profile", profile]
     environment = {**os.environ, "PYTHONPATH": str(SIMULATOR), "PYTHONUNBUFFERED": "1", **env}
+    port = free_port(host)
+    process = _spawn(command, host, port, environment, log)
+    return SimulatedEngine(host, port, process, log, command, environment)
+
+
+def _spawn(
+    command: list[str], host: str, port: int, environment: dict[str, str], log: Path
+) -> "subprocess.Popen[bytes]":
+    whole = [sys.executable, "-m", "shoal_sim", "engine", "--host", host, "--port", str(port), *command]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
-    return SimulatedEngine(host, port, process, log)
+        return subprocess.Popen(whole, stdout=output, stderr=subprocess.STDOUT, env=environment)
