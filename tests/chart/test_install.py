@@ -12,7 +12,7 @@ import yaml
 from shoal_api import crd
 from shoal_testing import objects
 from shoal_testing.apiserver import Tool
-from shoal_testing.chart import CHART
+from shoal_testing.chart import CHART, CHECKOUT
 
 pytestmark = pytest.mark.chart
 
@@ -105,6 +105,20 @@ def test_pods_would_be_refused_without_hardening(site: Site) -> None:
     }
     done = site.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod), check=False)
     assert "violates PodSecurity" in done.stderr
+
+
+def test_router_pods_are_admitted_under_restricted_pod_security(site: Site) -> None:
+    """What the operator makes of the default Router, from its own golden."""
+    manifest = CHECKOUT / "tests" / "golden" / "manifests" / "router" / "deployment-shoal-router-default.yaml"
+    template = yaml.safe_load(manifest.read_text())["spec"]["template"]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**template["metadata"], "name": "router", "namespace": site.namespace},
+        "spec": {**template["spec"], "serviceAccountName": "default"},
+    }
+    site.wait_for("serviceaccount/default", "{.metadata.name}=default")
+    site.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod))
 
 
 def test_uninstall_leaves_nothing(site: Site) -> None:

@@ -130,6 +130,25 @@ def test_one_operator_has_no_disruption_budget(helm: Tool) -> None:
     assert "PodDisruptionBudget" not in kinds
 
 
+POD_MANIFESTS = {
+    "shoal-routers": "router/deployment-shoal-router-default.yaml",
+    "shoal-engines": "quickstart/statefulset-*.yaml",
+}
+
+
+@pytest.mark.parametrize("name", POD_MANIFESTS)
+def test_pod_monitors_find_what_the_operator_renders(helm: Tool, name: str) -> None:
+    """Against the operator's own goldens: labels, port names, and labels that become labels of the series."""
+    monitor = chart.one(chart.rendered(helm, "--set", "metrics.podMonitor.enabled=true"), "PodMonitor", name)["spec"]
+    [manifest] = (CHECKOUT / "tests" / "golden" / "manifests").glob(POD_MANIFESTS[name])
+    pod = yaml.safe_load(manifest.read_text())["spec"]["template"]
+    labels = pod["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    assert set(monitor["podTargetLabels"]) <= set(labels)
+    ports = {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
+    assert {endpoint["port"] for endpoint in monitor["podMetricsEndpoints"]} <= ports
+
+
 def test_version_is_the_packages(helm: Tool) -> None:
     version = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
     described = yaml.safe_load((chart.CHART / "Chart.yaml").read_text())
