@@ -79,11 +79,11 @@ class RouteTable(_Model):
     )
     body_bytes_max: int = 64 << 20
     header_bytes_max: int = 64 << 10
-    header_timeout_s: float = Field(10.0, gt=0)
+    header_timeout_s: float = Field(default=10.0, gt=0)
     """From the first byte of a request to the end of its header."""
-    idle_timeout_s: float = Field(620.0, gt=0)
+    idle_timeout_s: float = Field(default=620.0, gt=0)
     """Longer than clients and load balancers keep an idle connection, so that the router is never first to close."""
-    write_stall_timeout_s: float = Field(60.0, gt=0)
+    write_stall_timeout_s: float = Field(default=60.0, gt=0)
     """Longest time in which a client that reads takes no byte."""
 
 
