@@ -28,8 +28,8 @@ SCALES: Final = {"bf16": 2.0, "fp8": 1 + 4 / 16384, "nvfp4": 0.5 + 1 / 16, "mxfp
 """Bytes a parameter: fp8 with a float scale per 128x128 block, nvfp4 with an fp8 scale per 16, mxfp4 with one byte per
 32, int4 with a 16-bit scale per 32."""
 KV_ELEMENT_BYTES: Final = {"bf16": 2.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "nvfp4": 0.5 + 1 / 16}
-USABLE_SHARE: Final = 0.975
-"""Of a GPU's nominal memory: what the driver reports as total is a little less, and its context takes some."""
+USABLE_SHARE: Final = 0.985
+"""Of the memory that the driver reports: its context and NCCL's buffers are taken before SGLang measures."""
 MULTIMODAL_FACTOR: Final = 0.91
 """SGLang's own cut of the memory fraction for models with a vision tower of Kimi's size."""
 MEDIAN_SESSION_TOKENS: Final = 119_000
@@ -176,7 +176,7 @@ def _measure(
     running = _integer(flags, "max-running-requests", service.running_max)
     chunk = _integer(flags, "chunked-prefill-size", -1) if "chunked-prefill-size" in flags else None
     reserve = reserve_bytes(shape, pool, spread, running, chunk)
-    fraction = (memory - reserve) / memory * (MULTIMODAL_FACTOR if shape.multimodal else 1.0)
+    fraction = (1 - reserve / pool.memory_bytes) * (MULTIMODAL_FACTOR if shape.multimodal else 1.0)
     given = flags.get("mem-fraction-static")
     if given is not None and not isinstance(given, tuple):
         fraction = float(given)
