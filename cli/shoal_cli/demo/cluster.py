@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal_local import cluster, faults, gobuild, identity
+from shoal_local import cluster, default_images, faults, gobuild, identity, images
 
 ADDRESS_ANNOTATION = identity.ADDRESS_ANNOTATION
-KILL_S = 10.0
+LOAD_S = 16.0
+"""Simulated seconds in which an engine loads its weights; the timing profile's own 60 would be most of the demo."""
 
 
 class LocalError(Exception):
@@ -37,11 +38,19 @@ class Cluster:
             raise LocalError(str(error)) from error
 
 
-def prepare(progress: Callable[[str], None], speedup: float) -> cluster.ClusterSettings:
+def prepare(folder: Path, progress: Callable[[str], None], speedup: float) -> cluster.ClusterSettings:
     """Settings with the control plane built; a first build takes minutes and says so."""
+    variables = {
+        "PYTHONUNBUFFERED": "1",
+        "SHOAL_SIM_SPEEDUP": f"{speedup:g}",
+        "SHOAL_SIM_LOAD_SECONDS": f"{LOAD_S:g}",
+    }
     try:
-        return cluster.build_settings(progress, speedup=speedup)
-    except gobuild.BuildError as error:
+        entries = [default_images.simulated_engine(image, variables) for image in default_images.ENGINE_IMAGES]
+        path = folder / "demo-images.yaml"
+        path.write_text(images.render_images(entries))
+        return cluster.build_settings(progress, speedup=speedup, images=path)
+    except (gobuild.BuildError, default_images.EngineEnvironmentError) as error:
         raise LocalError(str(error)) from error
 
 

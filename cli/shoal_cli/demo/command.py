@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import shutil
 import signal
 import tempfile
@@ -50,6 +51,8 @@ def demo(keep: bool, sessions: int, speedup: float, seed: int, json_file: Path, 
     if gaps:
         folder.rmdir()
         raise click.ClickException("; ".join(gaps))
+    # Its warnings are about watches that come back by themselves; they would break the picture.
+    logging.getLogger("shoal_local.kube").setLevel(logging.ERROR)
     checkout = environment.checkout()
     assert checkout is not None  # one of the gaps
     options = story.Options(checkout=checkout, folder=folder, sessions=sessions, speedup=speedup, seed=seed, keep=keep)
@@ -87,12 +90,19 @@ async def _play(options: story.Options, console: Console) -> result.Result:
 async def _with_cluster(options: story.Options, scene: stage.Stage, told: story.Story) -> None:
     """Plays the story in a cluster that is stopped at the end, whatever happens, unless it is to be kept."""
     with scene.phase("control plane programs"):
-        settings = await asyncio.to_thread(cluster.prepare, scene.tell, options.speedup)
+        settings = await asyncio.to_thread(cluster.prepare, options.folder, scene.tell, options.speedup)
     played = False
     try:
         with scene.phase("local cluster"):
             local = await asyncio.to_thread(cluster.start, options.folder, settings, scene.tell)
-        await told.play(local)
+        try:
+            await told.play(local)
+        except (story.DemoError, install.InstallError, cluster.LocalError):
+            # Pods' logs go with the cluster: what explains the failure is kept first.
+            tools = install.Tools(local.binaries, local.kubeconfig)
+            text = await asyncio.to_thread(install.diagnose, tools)
+            (options.folder / "logs" / "diagnosis.txt").write_text(text)
+            raise
         played = True
     finally:
         if not (played and options.keep):
@@ -130,7 +140,9 @@ def _say_place(options: story.Options, told: story.Story, console: Console, *, k
     """Where to look, or how to go on; the folder goes when nobody needs it."""
     if not keep:
         if failed:
-            console.print(f"Logs are in {options.folder}/logs and {options.folder}/agent", highlight=False)
+            console.print(
+                f"Logs are in {options.folder}/logs; begin with diagnosis.txt", highlight=False, soft_wrap=True
+            )
         else:
             shutil.rmtree(options.folder, ignore_errors=True)
         return

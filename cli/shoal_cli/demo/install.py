@@ -11,6 +11,7 @@ from shoal_cli import kubectl
 
 NAMESPACE = "shoal"
 HELM_TIMEOUT_S = 90.0
+LOG_LINES = 60
 
 VALUES = (
     # One router, reached at 127.0.0.1 through the local cluster's load balancer: Services do not route there.
@@ -57,3 +58,20 @@ def apply(tools: Tools, path: Path) -> list[str]:
         return kubectl.output(tools.target, ["apply", "-f", str(path)], timeout_s=60).splitlines()
     except kubectl.KubectlError as error:
         raise InstallError(f"kubectl apply: {error}") from error
+
+
+def diagnose(tools: Tools) -> str:
+    """Pods, events and the ends of the Pods' logs: what one would ask for first when it does not work."""
+    asked = [["get", "modelservices.shoal.dev,routers.shoal.dev,pods", "-o", "wide"], ["get", "events"]]
+    parts = [_answer(tools, arguments) for arguments in asked]
+    names = _answer(tools, ["get", "pods", "-o", "name"]).split()
+    parts += [_answer(tools, ["logs", name, f"--tail={LOG_LINES}"]) for name in names if name.startswith("pod/")]
+    return "\n".join(parts)
+
+
+def _answer(tools: Tools, arguments: list[str]) -> str:
+    line = f"$ kubectl {' '.join(arguments)}\n" if arguments[-1] != "name" else ""
+    try:
+        return line + kubectl.output(tools.target, arguments)
+    except kubectl.KubectlError as error:
+        return f"{line}{error}\n"

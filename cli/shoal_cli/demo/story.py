@@ -17,14 +17,14 @@ from shoal_cli.demo import cluster, install, picture, result, stage, watch
 from shoal_cli.replay import client, drive, results, run, trace
 from shoal_local import kube
 
-SERVICE_APPEARS_S = 20.0
+SERVICE_APPEARS_S = 60.0
 SERVICE_READY_S = 90.0
 ROUTER_READY_S = 60.0
 KILL_AFTER_S = 25.0
 AFTER_KILL_S = 20.0
 KILLED_BACK_S = 60.0
 SCALE_OUT_S = 100.0
-AFTER_SCALE_OUT_S = 15.0
+AFTER_SCALE_OUT_S = 30.0
 SCALE_IN_S = 120.0
 
 
@@ -92,7 +92,7 @@ class Story:
         for line in await asyncio.to_thread(install.apply, tools, self._options.checkout / "examples/quickstart"):
             self._stage.tell(line)
         if not await fleet.until(lambda: bool(fleet.status), SERVICE_APPEARS_S):
-            raise DemoError("the operator wrote no status within 20 s; see `kubectl logs` of the operator")
+            raise DemoError("the operator wrote no status within 60 s; see `kubectl logs` of the operator")
         if not await fleet.until(lambda: fleet.ready, SERVICE_READY_S):
             reason = fleet.condition("Ready")
             raise DemoError(f"not Ready after {SERVICE_READY_S:.0f} s: {reason.get('reason')}: {reason.get('message')}")

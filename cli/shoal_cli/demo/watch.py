@@ -102,7 +102,8 @@ class Fleet:
         return [
             pod
             for pod in self.pods.values()
-            if keys.LABEL_ROUTER in (pod["metadata"].get("labels") or {}) and (pod.get("status") or {}).get("podIP")
+            if (pod["metadata"].get("labels") or {}).get(keys.LABEL_COMPONENT) == "router"
+            and (pod.get("status") or {}).get("podIP")
         ]
 
     def rows(self) -> list[Row]:
