@@ -56,7 +56,7 @@ test-fast: $(STAMP) ## Unit, property and golden tests only
 .PHONY: test-engine
 test-engine: controlplane ## End to end with two real SGLang engines on the CPU (2.7-5.6 GB of packages, about 10 minutes)
 	@bash tests/engine/setup_cpu_engine.sh .test-engine
-	@$(PYTEST) -m engine tests/engine --engine-env .test-engine $(ARGS)
+	@$(PYTEST) tests/engine --engine-env .test-engine $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP) ## Hit rate of the coding-agent replay through four simulated replicas, and the binding's time
@@ -72,6 +72,7 @@ lock: $(STAMP) ## Write the hashed requirement locks anew from pyproject.toml
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 --extra dev pyproject.toml -o requirements-dev.txt
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 --extra operator --extra router --extra sim pyproject.toml -o requirements.txt
 	@echo uv | $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 - -o requirements-uv.txt
+	@bash images/lock.sh
 
 .PHONY: clean
 clean: ## Remove .venv and caches of tools (the control plane's cache stays: ~/.cache/shoal)
