@@ -127,7 +127,7 @@ class ServiceCore:
         """The client has gone; true if it was waiting. A bound one is released by its binding instead."""
         if ticket.phase is not Phase.WAITING:
             return False
-        self._queue.remove(ticket, served=False)
+        self._leave_queue(ticket, served=False)
         ticket.phase = Phase.CANCELLED
         self.counters.cancelled += 1
         return True
@@ -196,7 +196,7 @@ class ServiceCore:
 
     def explain(self, request: model.Request, now: float) -> list[model.CostTerms]:
         """Dry run: every routable replica with its cost terms, cheapest first. Changes nothing."""
-        return self._pool.explain(self._pool.query(request), len(self._queue), now)
+        return self._pool.explain(self._pool.query(request), now)
 
     def state(self, now: float) -> state.ServiceState:
         """This service's part of `/state`."""
@@ -237,13 +237,23 @@ class ServiceCore:
         replicas = bool(self._pool.routable)
         ticket.expires_at = limits.expires_at(bounds, ticket.request, ticket.arrived_at, now, replicas)
         self._queue.add(ticket, now)
+        ticket.wait_for(chosen.load if chosen is not None else None)
         self.pump(now)
+
+    def _leave_queue(self, ticket: tickets.Ticket, served: bool) -> None:
+        self._queue.remove(ticket, served)
+        ticket.wait_for(None)
 
     def _choose(self, ticket: tickets.Ticket, now: float) -> choice.Choice | None:
         if ticket.query is None or now - ticket.queried_at > _QUERY_S:
             ticket.query = self._pool.query(ticket.request)
             ticket.queried_at = now
-        return self._pool.choose(ticket.query, len(self._queue), ticket.excluded, now)
+        before = ticket.target
+        ticket.wait_for(None)  # it must not be dearer by its own waiting
+        chosen = self._pool.choose(ticket.query, ticket.excluded, now)
+        if before is not None:
+            ticket.wait_for(chosen.load if chosen is not None else None)
+        return chosen
 
     def _pass(self, now: float) -> None:
         """One pass over the queue in its order.
@@ -273,7 +283,7 @@ class ServiceCore:
             ):
                 self._reject(ticket, model.Outcome.EXPIRED, now)
             elif chosen.room == "ok" and chosen.load.bit & free:
-                self._queue.remove(ticket, served=True)
+                self._leave_queue(ticket, served=True)
                 self._bind(ticket, chosen, now)
                 if not chosen.load.open():
                     free &= ~chosen.load.bit
@@ -305,7 +315,7 @@ class ServiceCore:
 
     def _reject(self, ticket: tickets.Ticket, outcome: model.Outcome, now: float) -> None:
         if ticket.phase is Phase.WAITING:
-            self._queue.remove(ticket, served=False)
+            self._leave_queue(ticket, served=False)
         ticket.phase = Phase.REJECTED
         ticket.query = None
         self.counters.rejected(outcome)

@@ -4,7 +4,7 @@ import enum
 from collections.abc import Callable
 
 from shoal_router import model
-from shoal_router.policy import binding, choice
+from shoal_router.policy import binding, choice, load
 
 
 class Phase(enum.Enum):
@@ -36,6 +36,7 @@ class Ticket:
         "query",
         "request",
         "seq",
+        "target",
         "uncached_tokens",
         "work_s",
     )
@@ -60,7 +61,18 @@ class Ticket:
         self.seq = 0
         self.query: choice.Query | None = None
         self.queried_at = 0.0
+        self.target: load.Load | None = None
+        """While it waits: its cheapest replica when that was last looked at."""
         self.work_s = 0.0
         """Prefill at its cheapest replica when it was enqueued: its size in the order of the queue."""
         self.uncached_tokens = 0
         self.prompt_tokens = 0
+
+    def wait_for(self, target: load.Load | None) -> None:
+        """Count it as waiting for this replica, and for no other."""
+        if target is not self.target:
+            if self.target is not None:
+                self.target.add_waiting(-1)
+            if target is not None:
+                target.add_waiting(1)
+            self.target = target

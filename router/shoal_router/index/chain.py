@@ -2,8 +2,9 @@
 
 `chain(data)[i]` depends on every byte before `BOUNDARIES[i]` and on nothing after, so equal hashes mean equal prefixes
 (but for 2^-64 accidents) and the longest common prefix of two prompts is found by binary search. Chunks are fine near
-the start, where many prompts share a few kilobytes, and coarser later: a lookup is wrong by half a chunk on average,
-under 1 % of the prefix from 2 KB on, and 400 KB is 244 hashes. Hashing is xxh3-64 seeded with the hash before.
+the start, where many prompts share a few kilobytes, and coarser later: a lookup is short by half a chunk on average,
+6 % of the prefix at 8 KB, 1.5 % at 64 KB, 0.3 % at 400 KB, and 400 KB is 239 hashes. Hashing is xxh3-64 seeded with
+the hash before.
 """
 
 import bisect

@@ -107,12 +107,12 @@ class Mirror:
         """Bytes of a prompt that its hashes cover."""
         return chains.length_bytes(len(chain))
 
-    def insert(self, chain: Sequence[int], ratio: float, tail_tokens: float, now: float) -> Node:
+    def insert(self, chain: Sequence[int], matched: int, ratio: float, tail_tokens: float, now: float) -> Node:
         """A prompt is sent there: hold all of it, as used now. Returns its leaf, locked until `unlock`.
 
-        ratio: tokens per byte; tail_tokens: those after the last chunk. Short prompts without a chunk share the root.
+        matched: what `match` says; ratio: tokens per byte; tail_tokens: those after the last chunk. Prompts shorter
+        than a chunk are not held: their leaf is the root.
         """
-        matched = self.match(chain)
         node = self._root
         if matched:
             node = self._nodes[chain[matched - 1]]

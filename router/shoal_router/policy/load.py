@@ -10,14 +10,12 @@ import math
 from shoal_router import model
 from shoal_router.index import mirror
 from shoal_router.metrics import rate
-from shoal_router.policy import binding, timing
+from shoal_router.policy import binding, cost, timing
 
 UNSTARTED_S_MAX = 0.5
 """Late binding: a replica holds at most so much prefill beyond what it is doing."""
 RUNNING_DEFAULT_MAX = 256
 """Requests in flight on an engine that has not said how many it runs."""
-KV_SOFT_SHARE = 0.8
-"""From this share of its KV tokens on a replica gets dearer: retraction and eviction of warm prefixes are near."""
 INTERFERENCE_TOKENS = 32
 """For so many of its tokens a new stream's slow-down (and what it does to the others) counts in the cost."""
 
@@ -43,13 +41,16 @@ class Load:
         "mirror",
         "pending",
         "pending_s",
+        "price",
         "replica",
         "running_max",
+        "slack",
         "spoilt",
         "state",
         "state_since",
         "step_s",
         "timing",
+        "waiting",
     )
 
     def __init__(self, replica: model.Replica, bit: int, held: mirror.Mirror, time: timing.Timing, now: float) -> None:
@@ -61,6 +62,8 @@ class Load:
         self.running_max = RUNNING_DEFAULT_MAX
         self.kv_soft = math.inf
         """KV tokens from which on it gets dearer."""
+        self.slack = math.inf
+        """KV tokens until pressure begins; minus infinity while no running slot is free."""
         self.state = model.ReplicaState.UNKNOWN
         self.state_since = now
         self.epoch = 0
@@ -70,6 +73,9 @@ class Load:
         self.pending: dict[int, binding.Binding] = {}
         """Of these, what has no first token yet, in the order of binding."""
         self.pending_s = 0.0
+        self.waiting = 0
+        """Requests in the waiting queue whose cheapest replica this is."""
+        self.price = 1.0
         self.head_since = now
         self.spoilt = False
         self.last_sample: binding.Sample | None = None
@@ -84,6 +90,11 @@ class Load:
         self.cached_actual = 0
         self.cached_error = 0
         self.refresh()
+
+    def add_waiting(self, count: int) -> None:
+        """So many more requests, or fewer, wait for it."""
+        self.waiting += count
+        self.price = cost.price(self.waiting)
 
     def busy_s(self, now: float) -> float:
         """Seconds of prefill bound here and not done."""
@@ -125,6 +136,7 @@ class Load:
         interference = step(B, T) + 32 * (step(B+1, T) - step(1, 0)), nothing while no stream runs: the decode step that
         must end before prefill starts, and the slower tokens after it.
         """
+        self.refill()
         running = len(self.flight) - len(self.pending)
         context = self.kv_tokens
         step = self.timing.decode_step_s
@@ -135,11 +147,16 @@ class Load:
             slower = step(running + 1, context) - step(1, 0.0)
             self.interference_s = self.step_s + INTERFERENCE_TOKENS * max(0.0, slower)
 
+    def refill(self) -> None:
+        """Recompute `slack`, after anything was bound or released."""
+        self.slack = self.kv_soft - self.kv_tokens if len(self.flight) < self.running_max else -math.inf
+
     def set_facts(self, facts: model.EngineFacts) -> None:
         self.facts = facts
         self.running_max = RUNNING_DEFAULT_MAX if facts.running_max is None else facts.running_max
-        self.kv_soft = math.inf if facts.kv_tokens_max is None else KV_SOFT_SHARE * facts.kv_tokens_max
+        self.kv_soft = math.inf if facts.kv_tokens_max is None else cost.KV_SOFT_SHARE * facts.kv_tokens_max
         self.mirror.set_kv_max(facts.kv_tokens_max)
+        self.refill()
 
     def presume(self, now: float) -> None:
         """A request that does not stream shows no first token: its prefill counts as done when its time is over."""

@@ -11,7 +11,7 @@ from shoal_api import routes
 from shoal_router import model
 from shoal_router.index import mirror, owners, sessions
 from shoal_router.policy import binding as bindings
-from shoal_router.policy import choice, cost, sizes
+from shoal_router.policy import choice, sizes
 from shoal_router.policy import load as loads
 from shoal_router.policy import timing as timings
 
@@ -131,19 +131,23 @@ class Pool:
             self.sizes.reply(last.reply_tokens) if last is not None else 0,
         )
 
-    def choose(self, query: choice.Query, waiting: int, excluded: Set[str], now: float) -> choice.Choice | None:
+    def choose(self, query: choice.Query, excluded: Set[str], now: float) -> choice.Choice | None:
         """The cheapest routable replica not in `excluded`; None if there is none."""
         routable = self.routable
-        seen = choice.candidates(query, routable, self.loads, self._by_bit, excluded, self._rng)
-        price = cost.price(waiting, len(routable))
-        return choice.cheapest(query, seen, price, self.sizes.life_s.value_or(_STREAM_S), now, self._rng)
+        favoured = self.loads.get(query.home or query.hint)
+        if favoured is not None:
+            favoured.presume(now)
+            if favoured.state is not model.ReplicaState.ROUTABLE or favoured.replica.name in excluded:
+                favoured = None
+        seen = choice.candidates(query, routable, favoured, self._by_bit, excluded, self._rng)
+        stream_s = self.sizes.life_s.value_or(_STREAM_S)
+        return choice.cheapest(query, seen, favoured, stream_s, now, self._rng)
 
-    def explain(self, query: choice.Query, waiting: int, now: float) -> list[model.CostTerms]:
+    def explain(self, query: choice.Query, now: float) -> list[model.CostTerms]:
         """Every routable replica with its terms, cheapest first."""
-        price = cost.price(waiting, len(self.routable))
         stream_s = self.sizes.life_s.value_or(_STREAM_S)
         return sorted(
-            (choice.terms(query, load, price, stream_s, now) for load in self.routable), key=lambda terms: terms.cost_s
+            (choice.terms(query, load, stream_s, now) for load in self.routable), key=lambda terms: terms.cost_s
         )
 
     def bind(self, chosen: choice.Choice, now: float) -> bindings.Binding:
@@ -155,9 +159,8 @@ class Pool:
         held = load.mirror
         depth = held.match(request.chain)
         idle = held.idle(request.chain, depth)
-        covered = held.length(request.chain) * ratio
-        tail = max(0.0, query.prompt_tokens - covered)
-        node = held.insert(request.chain, ratio, tail, now)
+        tail = max(0.0, query.prompt_tokens - held.length(request.chain) * ratio)
+        node = held.insert(request.chain, depth, ratio, tail, now)
         bound = bindings.Binding(request, load, node, now)
         bound.cost_s, bound.work_s = chosen.cost_s, chosen.work_s
         bound.prompt_tokens, bound.matched_tokens = query.prompt_tokens, chosen.matched_tokens
@@ -173,7 +176,7 @@ class Pool:
         load.pending_s += bound.work_s
         if chosen.matched_tokens:
             load.hits.add(1.0, now)
-        load.refresh()
+        load.refill()
         if self.owners.entries > self._entries_max:
             self._bound_memory()
         return bound
@@ -226,6 +229,7 @@ class Pool:
             bound._reserved += count
             load = bound._load
             load.loose += count
+            load.slack -= count
             load.decoded += count
 
     def finish(self, bound: bindings.Binding, usage: model.Usage | None, now: float) -> None:
