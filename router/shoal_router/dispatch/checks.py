@@ -19,8 +19,8 @@ N_MAX: Final = 128
 MESSAGES_MAX: Final = 65_536
 PROMPTS_MAX: Final = 4_096
 IDS_MAX: Final = 16 << 20
-ID_BOUND_UNKNOWN: Final = 1 << 20
-"""Where no vocabulary size is known: no published model has ids as large as this."""
+ID_BOUND_UNKNOWN: Final = 1 << 32
+"""Where no vocabulary size is known: what a token id is stored in."""
 RID_LENGTH: Final = 32
 
 

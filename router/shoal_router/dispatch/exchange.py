@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from shoal_router.dispatch.dispatcher import Dispatcher
 
 HELD_BYTES_MAX: Final = 256 << 10
+LOSSES_MAX: Final = 1
+"""A request that was lost with so many engines is tried on one more and no further: it may be what killed them."""
 RETRY_STATUSES: Final = frozenset((502, 503, 504))
 _EVENTS: Final = b"text/event-stream"
 
@@ -54,7 +56,6 @@ class Exchange:
     """See the module."""
 
     __slots__ = (
-        "_aborted",
         "_api",
         "_arrived_s",
         "_binding",
@@ -71,11 +72,13 @@ class Exchange:
         "_handle",
         "_headers",
         "_length",
+        "_losses",
         "_replica",
         "_request",
         "_response_headers",
         "_rid",
         "_scanner",
+        "_sent",
         "_service",
         "_status",
         "_tail",
@@ -121,7 +124,7 @@ class Exchange:
         self._error: ApiError | None = None
         """What to answer if no other replica can be tried."""
         self._ended = False
-        self._aborted = False
+        self._losses = 0
         self.waits_for_connection = False
         self.streaming = checked.stream
         self.paused = False
@@ -131,6 +134,8 @@ class Exchange:
         """Forget the attempt before."""
         self._connection: Connection | None = None
         self._scanner: sse.Scanner | None = None
+        self._sent = False
+        """The engine may have seen it."""
         self._status = 0
         self._response_headers: Headers = []
         self._length: int | None = None
@@ -186,6 +191,7 @@ class Exchange:
 
     def on_connection(self, connection: Connection) -> None:
         self._connection = connection
+        self._sent = True
         connection.send(self, self._request_parts())
 
     def _request_parts(self) -> list[bytes]:
@@ -377,12 +383,16 @@ class Exchange:
         now_s = self._dispatcher.now()
         self._error = ApiError(status or outcome.http_status, message, outcome.value, type=reply.error_type(503))
         self._leave(None)
+        self._excluded |= {name}
+        self._losses += outcome is not model.Outcome.REPLICA_REFUSED and self._sent
+        if self._losses > LOSSES_MAX or not self._service.routable_besides(self._excluded):
+            self.on_rejected(outcome, 1.0)
+            return
         if not self._service.budget.take(now_s):
             self._service.counters.retries_denied += 1
             self.on_rejected(outcome, 1.0)
             return
         self._service.counters.retries[outcome.value] += 1
-        self._excluded |= {name}
         if self._ticket is None:
             self._go_anywhere()
         else:

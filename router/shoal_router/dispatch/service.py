@@ -73,6 +73,13 @@ class Service:
         known = [length for length in (*lengths, self.table.context_tokens) if length is not None]
         return max(known, default=None)
 
+    def routable_besides(self, excluded: frozenset[str]) -> bool:
+        """Is there a replica that a request may still be tried on?"""
+        return any(
+            handle.state is model.ReplicaState.ROUTABLE and name not in excluded
+            for name, handle in self.handles.items()
+        )
+
     def any_handle(self, excluded: frozenset[str] = frozenset()) -> Handle | None:
         """A replica for a call that needs only its tokenizer."""
         able = [

@@ -8,6 +8,7 @@ ever reach the next request.
 
 import asyncio
 import enum
+import time
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import httptools
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 HEAD_BYTES_MAX: Final = 128 << 10
 INTERIM_MAX: Final = 8
+STALE_MAX_S: Final = 0.25
+"""A close that comes later than this after the request is an answer to it, not one that was on its way already."""
 RECEIVE_BUFFER_BYTES: Final = 128 << 10
 """Bounds one read, and with it what one stream can have buffered beyond the client's high-water mark."""
 
@@ -65,6 +68,7 @@ class Connection(asyncio.Protocol):
         "_keep_alive",
         "_parser",
         "_pool",
+        "_sent_s",
         "_transport",
         "idle_since_s",
         "receiver",
@@ -78,6 +82,7 @@ class Connection(asyncio.Protocol):
         self.receiver: Receiver | None = None
         self.requests = 0
         self.idle_since_s = 0.0
+        self._sent_s = 0.0
         self._reset()
 
     def _reset(self) -> None:
@@ -106,6 +111,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self.receiver = receiver
         self.requests += 1
+        self._sent_s = time.monotonic()
         self._reset()
         if len(parts) == 1:
             self._transport.write(parts[0])
@@ -186,7 +192,8 @@ class Connection(asyncio.Protocol):
         elif self._head_done:
             receiver.on_failed(Failure.TRUNCATED)
         else:
-            stale = self.requests > 1 and not self._answered
+            waited_s = time.monotonic() - self._sent_s
+            stale = self.requests > 1 and not self._answered and waited_s < STALE_MAX_S
             receiver.on_failed(Failure.STALE if stale else Failure.RESET)
 
     def _fail(self, failure: Failure) -> None:

@@ -138,7 +138,8 @@ class ScriptedEngine:
         self.aborted: list[str] = []
         """Ids given to /abort_request."""
         self.connections = 0
-        self._info = {**INFO, **info}
+        self.info = {**INFO, **info}
+        """Answer of `/server_info`."""
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -176,7 +177,7 @@ class ScriptedEngine:
         if request.path in GENERATING:
             self.script(call)
         elif request.path == "/server_info":
-            call.answer(200, json.dumps(self._info).encode())
+            call.answer(200, json.dumps(self.info).encode())
         elif request.path == "/abort_request":
             self.aborted.append(request.json().get("rid", ""))
             call.answer(200, b"")
