@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 import click
 
-from shoal_local import binaries, cluster, default_images, faults, gobuild, images, nodes, overview
+from shoal_local import binaries, cluster, default_images, faults, gobuild, overview
 from shoal_local.cluster import ClusterError
+from shoal_local.yamlfile import InvalidFileError
 
 _PROBLEMS = (
     ClusterError,
     gobuild.BuildError,
-    nodes.NodesError,
-    images.ImagesError,
+    InvalidFileError,
     default_images.EngineEnvironmentError,
     faults.FaultError,
 )

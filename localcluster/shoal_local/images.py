@@ -10,6 +10,8 @@ from typing import Any
 import pydantic
 import yaml
 
+from shoal_local.yamlfile import parse_yaml
+
 
 class _Strict(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -37,10 +39,6 @@ class ImagesFile(_Strict):
     images: tuple[Environment, ...]
 
 
-class ImagesError(ValueError):
-    """The file is not an image map."""
-
-
 class ImageMissingError(LookupError):
     """No entry stands for an image."""
 
@@ -54,10 +52,7 @@ def repository_of(reference: str) -> str:
 
 def parse_images(text: str, origin: str) -> tuple[Environment, ...]:
     """The entries of a file's text."""
-    try:
-        return ImagesFile.model_validate(yaml.safe_load(text)).images
-    except (pydantic.ValidationError, yaml.YAMLError) as error:
-        raise ImagesError(f"{origin}: {error}") from error
+    return parse_yaml(ImagesFile, text, origin).images
 
 
 def find_image(images: tuple[Environment, ...], reference: str) -> Environment:

@@ -46,6 +46,8 @@ class NodeAgent:
         """Starts the agent without waiting: its own start takes about as long as the controllers'."""
         self.settings.folder.mkdir(parents=True, exist_ok=True)
         self._settings_path.write_text(self.settings.model_dump_json(indent=2))
+        if self._child.pid is None:  # what an agent before this one has said counts no more
+            self.settings.ready_file.unlink(missing_ok=True)
         self._child.start()
 
     def wait_ready(self) -> None:
@@ -53,7 +55,7 @@ class NodeAgent:
         expected = {spec.name for spec in nodes.read_nodes(self.settings.nodes)}
         deadline = time.monotonic() + _START_DEADLINE_S
         with self._control_plane.client() as client:
-            while expected - _ready_nodes(client):
+            while not self.settings.ready_file.exists() or expected - _ready_nodes(client):
                 self.check()
                 if time.monotonic() > deadline:
                     raise ControlPlaneError(f"nodes not Ready within {_START_DEADLINE_S:.0f} s; see {self.log}")

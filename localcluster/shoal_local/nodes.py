@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pydantic
-import yaml
+
+from shoal_local.yamlfile import InvalidFileError, parse_yaml
 
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 GPU_RESOURCE: Final = "nvidia.com/gpu"
@@ -92,16 +93,9 @@ nodes:
 """
 
 
-class NodesError(ValueError):
-    """The file does not describe nodes; the message names the field."""
-
-
 def parse_nodes(text: str, origin: str) -> list[NodeSpec]:
     """The nodes of a file's text, counts unrolled, names unique."""
-    try:
-        parsed = NodesFile.model_validate(yaml.safe_load(text))
-    except (pydantic.ValidationError, yaml.YAMLError) as error:
-        raise NodesError(f"{origin}: {error}") from error
+    parsed = parse_yaml(NodesFile, text, origin)
     unrolled = []
     for spec in parsed.nodes:
         names = [spec.name] if spec.count == 1 else [f"{spec.name}-{index}" for index in range(spec.count)]
@@ -109,7 +103,7 @@ def parse_nodes(text: str, origin: str) -> list[NodeSpec]:
     names = [spec.name for spec in unrolled]
     for name in names:
         if names.count(name) > 1:
-            raise NodesError(f"{origin}: two nodes are called {name}")
+            raise InvalidFileError(f"{origin}: two nodes are called {name}")
     return unrolled
 
 

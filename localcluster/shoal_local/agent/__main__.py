@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -54,7 +55,8 @@ async def serve(settings: Settings) -> None:
     if killed:
         log.warning("Killed %s processes that an agent before this one had left", killed)
     specs = nodes.read_nodes(settings.nodes)
-    prefix, first_socket = addresses.claim_prefix(str(settings.folder.resolve()), settings.kubelet_port)
+    prefix, port, first_socket = addresses.claim_prefix(str(settings.folder.resolve()), settings.kubelet_port)
+    settings = settings.model_copy(update={"kubelet_port": port})
     places = {
         spec.name: NodePlace(addresses.node_address(prefix, index), nodes.render_capacity(spec))
         for index, spec in enumerate(specs)
@@ -95,26 +97,27 @@ async def _run_all(context: Context, manager: PodManager, specs: list[NodeSpec])
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    keepers = [
+        NodeKeeper(
+            context.kube,
+            spec,
+            context.nodes[spec.name].address,
+            settings.kubelet_port,
+            settings.kubernetes_version,
+            settings.lease_period_s,
+        )
+        for spec in specs
+    ]
     parts = [
         context.recorder.run(),
         manager.run(),
         Balancer(context.kube, settings.balancer_ports).run(),
         ClaimProvisioner(context.kube, settings.folder / "claims").run(),
-        *(
-            NodeKeeper(
-                context.kube,
-                spec,
-                context.nodes[spec.name].address,
-                settings.kubelet_port,
-                settings.kubernetes_version,
-                settings.lease_period_s,
-            ).run()
-            for spec in specs
-        ),
+        *(keeper.run() for keeper in keepers),
     ]
     tasks = [asyncio.create_task(part) for part in parts]
     stopping = asyncio.create_task(stop.wait())
-    log.info("Node agent runs %s nodes", len(specs))
+    ready = asyncio.create_task(_announce(keepers, settings.ready_file))
     try:
         await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -122,9 +125,18 @@ async def _run_all(context: Context, manager: PodManager, specs: list[NodeSpec])
                 task.result()
     finally:
         stopping.cancel()
+        ready.cancel()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, stopping, return_exceptions=True)
+        await asyncio.gather(*tasks, stopping, ready, return_exceptions=True)
+
+
+async def _announce(keepers: list[NodeKeeper], ready_file: Path) -> None:
+    """Tells whoever started us that every node is registered."""
+    for keeper in keepers:
+        await keeper.registered.wait()
+    await asyncio.to_thread(ready_file.write_text, str(os.getpid()))
+    log.info("Node agent runs %s nodes", len(keepers))
 
 
 def main() -> None:

@@ -31,8 +31,19 @@ def prefixes_by_preference(cluster: str) -> list[int]:
     return [*_PREFIXES[start:], *_PREFIXES[:start]]
 
 
-def claim_prefix(cluster: str, port: int) -> tuple[int, socket.socket]:
-    """A prefix nobody else uses, and the bound socket of its first node that keeps it ours."""
+def claim_prefix(cluster: str, port: int) -> tuple[int, int, socket.socket]:
+    """A prefix nobody else uses, the kubelet port there, and the bound socket of its first node that keeps it ours.
+
+    Another port only where a kubelet of the machine itself listens on all addresses.
+    """
+    for candidate in (port, port + 100, port + 200):
+        found = _claim(cluster, candidate)
+        if found is not None:
+            return found
+    raise OSError(f"no 127.N range is free (port {port} is taken on all of them)")
+
+
+def _claim(cluster: str, port: int) -> tuple[int, int, socket.socket] | None:
     for prefix in prefixes_by_preference(cluster):
         claim = socket.socket()
         claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -42,8 +53,8 @@ def claim_prefix(cluster: str, port: int) -> tuple[int, socket.socket]:
         except OSError:
             claim.close()
             continue
-        return prefix, claim
-    raise OSError(f"no 127.N range is free (port {port} is taken on all of them)")
+        return prefix, port, claim
+    return None
 
 
 class PodAddresses:

@@ -188,7 +188,8 @@ class ContainerRunner:
             replace(self._view, state=Running(started_at), ready=False, started=False, container_id=container_id)
         )
         self._pod.event("Normal", "Started", f"Started container {self.name}", self.name)
-        post_start = asyncio.create_task(self._after_start(running))
+        post_start = asyncio.create_task(self._after_start(running), name=f"probes of {self.name}")
+        post_start.add_done_callback(_log_failure)
         try:
             ended = await running.wait()
         finally:
@@ -330,3 +331,8 @@ async def _gone(running: Process, timeout_s: float) -> bool:
             return False
         await asyncio.sleep(0.02)
     return True
+
+
+def _log_failure(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("%s failed", task.get_name(), exc_info=task.exception())

@@ -30,6 +30,8 @@ class NodeKeeper:
         self._port = port
         self._version = version
         self._lease_period_s = lease_period_s
+        self.registered = asyncio.Event()
+        """Set once the node has been Ready for the first time."""
 
     async def run(self) -> None:
         """Registers, then renews for ever; an API server that is away is waited for."""
@@ -41,6 +43,7 @@ class NodeKeeper:
                     await self._register()
                 await self._renew()
                 registered += 1
+                self.registered.set()
             except ERRORS as error:
                 log.warning("Node %s: %s", self._spec.name, error or type(error).__name__)
                 registered, period_s = 0, 0.5

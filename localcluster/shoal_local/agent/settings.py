@@ -24,3 +24,8 @@ class Settings(pydantic.BaseModel):
     refresh_period_s: float = pydantic.Field(default=10.0, gt=0)
     balancer_ports: dict[int, int] = pydantic.Field(default_factory=dict)
     """Service port -> first local port to try for Services of type LoadBalancer; others start at their own."""
+
+    @property
+    def ready_file(self) -> Path:
+        """Holds the agent's process id once its nodes are registered."""
+        return self.folder / "ready"

@@ -17,6 +17,7 @@ from shoal_local.agent.references import ConfigError, References
 from shoal_local.agent.volumes import Mount, PodVolumes
 from shoal_local.identity import CLUSTER_VARIABLE
 from shoal_local.kube import ERRORS
+from shoal_local.yamlfile import InvalidFileError
 
 _HOSTS_PATH: Final = "/etc/hosts"
 
@@ -86,7 +87,7 @@ def _find_image(context: Context, reference: str) -> images.Environment:
         return images.find_image(images.read_images(context.settings.images), reference)
     except images.ImageMissingError as error:
         raise SetupError("ErrImagePull", f"{error} (image map {context.settings.images})") from error
-    except (images.ImagesError, OSError) as error:
+    except (InvalidFileError, OSError) as error:
         raise SetupError("ErrImagePull", str(error)) from error
 
 

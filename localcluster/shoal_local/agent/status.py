@@ -106,6 +106,8 @@ class Facts:
     pod_ip: str
     host_ip: str
     started_at: str
+    stopped: bool = False
+    """Every container has been stopped because the Pod is being deleted: its phase becomes final."""
     verdict: tuple[str, str] | None = None
     """(reason, message) of a Pod that was failed as a whole: Evicted, DeadlineExceeded."""
 
@@ -137,10 +139,18 @@ def initialized(facts: Facts) -> bool:
     return True
 
 
+def _exit_code(view: View) -> int:
+    return view.state.exit_code if isinstance(view.state, Terminated) else 0
+
+
 def phase_of(facts: Facts) -> str:
     """Pending, Running, Succeeded or Failed."""
     if facts.verdict is not None:
         return "Failed"
+    if facts.stopped:
+        ended_views = [view for view in facts.mains if isinstance(view.state, Terminated)]
+        well = len(ended_views) == len(facts.mains) and not any(_exit_code(view) for view in ended_views)
+        return "Succeeded" if well else "Failed"
     if not initialized(facts):
         failed = any(
             isinstance(view.state, Terminated) and view.state.exit_code != 0 and view.name not in facts.sidecars
@@ -151,8 +161,7 @@ def phase_of(facts: Facts) -> str:
     helping = any(view.name in facts.sidecars and isinstance(view.state, Running) for view in facts.inits)
     ended = all(isinstance(state, Terminated) for state in states)
     if ended and not helping and facts.restart_policy != "Always":  # sidecars are stopped after the others
-        codes = [state.exit_code for state in states if isinstance(state, Terminated)]
-        if not any(codes):
+        if not any(map(_exit_code, facts.mains)):
             return "Succeeded"
         if facts.restart_policy == "Never":
             return "Failed"

@@ -8,6 +8,7 @@ now is written when it is back.
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,6 +82,9 @@ class PodWorker:
         )
         self._verdict: Verdict | None = None
         self._deleting = asyncio.Event()
+        self._deletion_grace_s = math.inf
+        self._stopped = False
+        """Every container has been stopped for the deletion of the Pod."""
         self._gone = asyncio.Event()
         self._reporter = StatusReporter(context.kube, lambda: self._pod, self._render)
         self._inits = [self._runner(each, self._init_role(each)) for each in self._spec.get("initContainers") or []]
@@ -118,8 +122,10 @@ class PodWorker:
         """Takes a new version of the Pod; a deletion begins here."""
         self._pod = pod
         if pod["metadata"].get("deletionTimestamp"):
-            if self._deleting.is_set() and not pod["metadata"].get("deletionGracePeriodSeconds"):
-                self._kill_now()
+            grace_s = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+            if self._deleting.is_set() and grace_s < self._deletion_grace_s:  # deleted again, with less patience
+                asyncio.get_running_loop().call_later(grace_s, self._kill_now)
+            self._deletion_grace_s = min(self._deletion_grace_s, grace_s)
             self._deleting.set()
         self._reporter.touch()
 
@@ -133,11 +139,13 @@ class PodWorker:
         """The Pod's whole life on this node."""
         reporting = asyncio.create_task(self._reporter.run())
         living = asyncio.create_task(self._live())
+        living.add_done_callback(self._on_done)
         deleting = asyncio.create_task(self._deleting.wait())
         try:
             await asyncio.wait({living, deleting}, return_when=asyncio.FIRST_COMPLETED)
             await deleting
             await self._shut_down(living)
+            self._stopped = True
             self._reporter.touch()
             if not self._gone.is_set():
                 await self._reporter.settle(_SETTLE_DEADLINE_S)
@@ -208,8 +216,15 @@ class PodWorker:
 
     def _start(self, runner: ContainerRunner) -> "asyncio.Task[Terminated | None]":
         task = asyncio.create_task(runner.run(), name=f"{self._pod['metadata']['name']}/{runner.name}")
+        task.add_done_callback(self._on_done)
         self._tasks[runner.name] = task
         return task
+
+    def _on_done(self, task: "asyncio.Task[Any]") -> None:
+        """A fault of ours must be seen, on the Pod and in our log; the Pod stays until it is deleted."""
+        if not task.cancelled() and task.exception() is not None:
+            log.error("Pod %s: %s failed", self._pod["metadata"]["name"], task.get_name(), exc_info=task.exception())
+            self.event("Warning", "FailedSync", f"error in the node agent: {task.exception()!r}", None)
 
     async def _shut_down(self, living: "asyncio.Task[None]") -> None:
         grace_s = self._pod["metadata"].get("deletionGracePeriodSeconds")
@@ -328,6 +343,7 @@ class PodWorker:
             pod_ip=self._address,
             host_ip=self._place.host_ip,
             started_at=self._started_at,
+            stopped=self._stopped,
             verdict=None if self._verdict is None else (self._verdict.reason, self._verdict.message),
         )
         if self._deleting.is_set() and not self._tasks:
