@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from shoal_api.conditions import ConditionType, Reason
 
 
