@@ -2,8 +2,8 @@
 
     python bench/router_binding.py
 
-Prints a table; asserts nothing. Budgets (design): binding at most 50 us at 64 replicas, 150 us at 1,000; a 400 KB prompt
-hashed in well under 1 ms. `warm`: next turns of sessions (100 KB and growing); `cold`: 4 KB prompts never seen;
+Prints a table; asserts nothing. Budgets: binding at most 50 us at 64 replicas, 150 us at 1,000; a 400 KB prompt hashed
+in well under 1 ms. `warm`: next turns of sessions (100 KB and growing); `cold`: 4 KB prompts never seen;
 `shared`: 40 KB prompts of which half is one prefix that every replica holds. All replicas have streams running.
 """
 

@@ -50,7 +50,7 @@ def test_a_prefix_too_hot_for_one_replica_is_copied_to_idle_ones() -> None:
     fleet.run()
     holders = [engine for engine in fleet.engines.values() if engine.match(document) == DOCUMENT_BLOCKS]
     assert len(holders) >= 3  # what so many questions need
-    assert routersim.mean(fleet.ttfts[200:]) < 1.0
+    assert routersim.mean(fleet.ttfts[200:]) < 3.0  # alone, one replica would be a minute behind
 
 
 def _agents(speedup: float, timing: routes.Timing | None = None) -> routersim.Fleet:
