@@ -45,6 +45,7 @@ class Result:
     ttft_s: results.Percentiles
     decode_tokens_per_s_per_user: results.Percentiles
     errors: dict[str, int]
+    error_examples: dict[str, str]
     marks: Marks
     scaled_out_to: int | None
     scaled_in_to: int | None
@@ -79,6 +80,7 @@ def make(
         ttft_s=report.ttft_s,
         decode_tokens_per_s_per_user=report.decode_tokens_per_s_per_user,
         errors=report.errors,
+        error_examples=report.error_examples,
         marks=marks,
         scaled_out_to=out,
         scaled_in_to=scaled_in_to(points, marks),

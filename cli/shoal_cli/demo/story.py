@@ -20,6 +20,7 @@ from shoal_local import kube
 SERVICE_APPEARS_S = 60.0
 SERVICE_READY_S = 90.0
 ROUTER_READY_S = 60.0
+ENDPOINT_EVERY_S = 0.25
 KILL_AFTER_S = 25.0
 AFTER_KILL_S = 20.0
 KILLED_BACK_S = 60.0
@@ -82,10 +83,9 @@ class Story:
             async with fleet.watching():
                 with self._stage.phase("kubectl apply to Ready"):
                     await self._apply(tools, fleet)
-                endpoint = await self._endpoint(api)
-                model = str(fleet.service["spec"]["model"]["servedName"])
-                self.place = Place(local.kubeconfig, endpoint, model)
-                self._stage.tell(f"endpoint {endpoint}, model {model}")
+                with self._stage.phase("endpoint answers"):
+                    self.place = await self._endpoint(local, api, http)
+                self._stage.tell(f"endpoint {self.place.endpoint}, model {self.place.model}")
                 await self._traffic(local, http, fleet, self.place)
 
     async def _apply(self, tools: install.Tools, fleet: watch.Fleet) -> None:
@@ -97,17 +97,25 @@ class Story:
             reason = fleet.condition("Ready")
             raise DemoError(f"not Ready after {SERVICE_READY_S:.0f} s: {reason.get('reason')}: {reason.get('message')}")
 
-    async def _endpoint(self, api: kube.Kube) -> str:
-        """The address that the local load balancer gave the router's Service, once it answers."""
+    async def _endpoint(self, local: cluster.Cluster, api: kube.Kube, http: aiohttp.ClientSession) -> Place:
+        """The address that the local load balancer gave the router's Service, once it lists the model.
+
+        A ModelService is Ready when the routers have its replicas; that a router is Ready for clients, and that a load
+        balancer knows it, comes a moment later, here as in any cluster."""
         path = f"/api/v1/namespaces/{install.NAMESPACE}/services/shoal-router-default"
-        for _ in range(int(ROUTER_READY_S)):
-            with contextlib.suppress(*kube.ERRORS):
+        problem = "it got no address"
+        for _ in range(int(ROUTER_READY_S / ENDPOINT_EVERY_S)):
+            try:
                 service = await api.get(path)
                 address = (service["metadata"].get("annotations") or {}).get(cluster.ADDRESS_ANNOTATION, "")
                 if address:
-                    return f"http://{address.partition(',')[0]}"
-            await asyncio.sleep(1.0)
-        raise DemoError("the router's Service got no address within 60 s")
+                    endpoint = f"http://{address.partition(',')[0]}"
+                    model = await run.find_model(http, client.Settings(url=endpoint))
+                    return Place(local.kubeconfig, endpoint, model)
+            except (*kube.ERRORS, run.ReplayError) as error:
+                problem = str(error)
+            await asyncio.sleep(ENDPOINT_EVERY_S)
+        raise DemoError(f"the router's Service does not answer after {ROUTER_READY_S:.0f} s: {problem}")
 
     async def _traffic(
         self, local: cluster.Cluster, http: aiohttp.ClientSession, fleet: watch.Fleet, place: Place
