@@ -5,7 +5,8 @@
 busy: prefill bound to r and not done. work: prefill of q's uncached tokens there (policy.timing). Q: requests that wait
 in the router for r, being cheapest there. While others wait for r, a second of extra work on it delays all of them, so
 a cache hit is worth more: that keeps hot prefixes from being copied everywhere near saturation. Where nobody waits for
-r, extra work on it delays nobody: a prefix that is too hot for one replica is copied to an idle one, not queued for. interference: policy.load. kv_pressure: below.
+r, extra work on it delays nobody: a prefix that is too hot for one replica is copied to an idle one, not queued for.
+interference: policy.load. kv_pressure: below.
 """
 
 from typing import TYPE_CHECKING
