@@ -10,10 +10,11 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from shoal_sim.batch import Batch
 from shoal_sim.faults import Faults
 from shoal_sim.profiles import Profile
 from shoal_sim.request import Request, State
-from shoal_sim.scheduler import Batch, Scheduler
+from shoal_sim.scheduler import Scheduler
 from shoal_sim.speculation import Speculation
 from shoal_sim.telemetry import Telemetry
 
@@ -93,9 +94,11 @@ class Engine:
             if batch is None:
                 if self.paused or self.scheduler.idle:
                     self._wake.clear()
-                    self.telemetry.idle()
+                    self.telemetry.idle_begins()
+                    began = time.monotonic()
                     await self._wake.wait()
                     target = time.monotonic()
+                    self.telemetry.idle_ends(target - began)
                 else:
                     await asyncio.sleep(TIMER_RESOLUTION_S)
                 continue

@@ -11,7 +11,7 @@ import os
 import time
 from dataclasses import dataclass
 
-from shoal_sim.scheduler import Counters
+from shoal_sim.batch import Counters
 
 CRASH_EXIT_CODE = 137
 

@@ -3,6 +3,7 @@
 Families of things that are not simulated stay at zero: a dashboard or a scraper finds all names it knows.
 """
 
+import functools
 import json
 import os
 import time
@@ -17,6 +18,7 @@ Values = dict[str, dict[str, float] | float]
 """By family; where the family has variants, by the variant's value of its first label."""
 
 
+@functools.cache
 def load_families() -> list[dict[str, Any]]:
     families: list[dict[str, Any]] = json.loads(resources.files("shoal_sim").joinpath("data/metrics.json").read_bytes())
     return families
@@ -91,7 +93,7 @@ def _gauges(runtime: Runtime) -> Values:
         "startup_available_gpu_memory_gb": memory.gpu_bytes / 2**30,
         "startup_time_seconds": {"load_weight": settings.load_s, "scheduler_e2e": settings.load_s},
         "fwd_occupancy": float("nan"),
-        "new_token_ratio": scheduler.new_token_ratio,
+        "new_token_ratio": scheduler.headroom.ratio,
         "num_retracted_reqs": sum(1 for r in scheduler.waiting if r.retractions),
         "spec_accept_length": accepted,
         "spec_accept_rate": max(0.0, accepted - 1) / drafted,
@@ -107,6 +109,7 @@ def _counters(runtime: Runtime) -> Values:
     return {
         "process_cpu_seconds_total": {"tokenizer": cpu_s},
         "scheduler_process_cpu_seconds_total": cpu_s,
+        "scheduler_idle_seconds_total": telemetry.idle_s,
         "prompt_tokens_total": _by_streaming(telemetry.prompt_tokens),
         "generation_tokens_total": _by_streaming(telemetry.generation_tokens),
         "num_requests_total": _by_streaming(telemetry.requests),

@@ -10,84 +10,21 @@ takes, and calls `complete`. KV invariant: at all times locked + private + evict
 no request in the scheduler nothing is locked or private.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from shoal_sim import policy as choices
+from shoal_sim.batch import Batch, Counters, Piece
+from shoal_sim.headroom import Headroom, future_tokens
+from shoal_sim.policy import Policy
 from shoal_sim.radix import RadixCache
 from shoal_sim.request import Finish, Request, State
 from shoal_sim.speculation import Speculation
-
-CLIP_NEW_TOKENS = 4096
-"""Admission reserves at most this many future tokens a request, however large its limit."""
-RATIO_INITIAL = 0.7
-RATIO_MIN_FACTOR = 0.14
-RATIO_DECAY_STEPS = 600
+from shoal_sim.stopping import end_reached
 
 QUEUE_FULL = "The request queue is full."
 OUTRANKED = "The request is aborted by a higher priority request."
 OUT_OF_MEMORY = "Out of memory even after retracting all other requests in the decode batch."
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The command line's share in scheduling."""
-
-    page_tokens: int
-    max_running: int
-    max_queued: int | None = None
-    chunk_tokens: int | None = 8192
-    max_prefill_tokens: int = 16384
-    prefill_max_requests: int | None = None
-    mixed_chunk: bool = False
-    order: str = "fcfs"
-    conservativeness: float = 1.0
-    radix: bool = True
-    priority: bool = False
-    low_values_first: bool = False
-    preemption: bool = True
-    preemption_threshold: int = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Part of a prompt that one step computes: `tokens` after `prefix` already there."""
-
-    request: Request
-    tokens: int
-    prefix: int
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One step. Mixed when both are filled."""
-
-    prefill: list[Piece]
-    decode: list[Request]
-
-    @property
-    def decode_kv_tokens(self) -> int:
-        return sum(request.sequence_tokens for request in self.decode)
-
-
-@dataclass(slots=True)
-class Counters:
-    """Everything that only grows."""
-
-    submitted: int = 0
-    finished: int = 0
-    aborted: int = 0
-    rejected: int = 0
-    retracted: int = 0
-    retracted_input_tokens: int = 0
-    retracted_output_tokens: int = 0
-    prefill_tokens: int = 0
-    cached_tokens: int = 0
-    decode_tokens: int = 0
-    generated: int = 0
-    prefill_steps: int = 0
-    decode_steps: int = 0
-    spec_verifies: int = 0
-    spec_accepted: int = 0
 
 
 @dataclass(slots=True)
@@ -112,10 +49,7 @@ class Scheduler:
         self.prefilling: list[Request] = []
         """Requests of the step under way that are in none of the other places."""
         self._speculation = speculation
-        self._ratio_initial = min(1.0, RATIO_INITIAL * policy.conservativeness)
-        self._ratio_min = self._ratio_initial * RATIO_MIN_FACTOR
-        self._ratio_step = (self._ratio_initial - self._ratio_min) / RATIO_DECAY_STEPS
-        self.new_token_ratio = self._ratio_initial
+        self.headroom = Headroom(policy.conservativeness)
         self._ended: list[Request] = []
 
     # ---- requests come and go
@@ -138,7 +72,7 @@ class Scheduler:
         self.counters.submitted += 1
         limit = self.policy.max_queued
         if limit is not None and len(self.waiting) + 1 > limit:
-            victim = self._outranked_by(request)
+            victim = choices.outranked_by(self.policy, self.waiting, request)
             if victim is None:
                 self.counters.rejected += 1
                 self._end(request, Finish("abort", message=QUEUE_FULL, status=503))
@@ -207,13 +141,23 @@ class Scheduler:
             room.chunk -= len(self.running)
         if self.chunked is not None:
             self._continue_chunked(room)
-        self._order_waiting()
-        if policy.priority and policy.preemption and room.slots <= 0 and self.chunked is None:
-            self._preempt(room)
+        choices.order_waiting(policy, self.waiting, self.cache)
+        if self.waiting and room.slots <= 0 and self.chunked is None:
+            self._preempt_for(self.waiting[0], room)
         while self.waiting and self.chunked is None and self._may_add(room):
             if not self._admit(self.waiting[0], room):
                 break
         return room.pieces
+
+    def _kv_room(self) -> float:
+        return self.headroom.tokens(self.cache, self.policy.page_tokens, self.running)
+
+    def _preempt_for(self, request: Request, room: _Room) -> None:
+        victim = choices.preempted_by(self.policy, self.running, request)
+        if victim is not None:
+            self._retract(victim)
+            room.slots += 1
+            room.kv = self._kv_room()
 
     def _may_add(self, room: _Room) -> bool:
         most = self.policy.prefill_max_requests
@@ -238,7 +182,7 @@ class Scheduler:
         left = total - matched * page
         if room.pieces and left > room.prompt:
             return False
-        future = min(request.tokens_left, CLIP_NEW_TOKENS)
+        future = future_tokens(request)
         alone = not room.pieces and not self.running
         if not alone and left + future + page > room.kv:
             return False
@@ -324,7 +268,7 @@ class Scheduler:
                 for request, missing in need:
                     request.private_pages += missing
                 break
-            victim = self._victim(batch)
+            victim = choices.retraction_victim(batch)
             batch.remove(victim)
             if batch or self.chunked is not None:
                 self._retract(victim)
@@ -332,7 +276,7 @@ class Scheduler:
             else:
                 self.running.remove(victim)
                 self._fail_for_memory(victim)
-        self._adjust_ratio(batch, retracted)
+        self.headroom.decoded(batch, retracted)
         return batch
 
     def _decoded(self, request: Request, now: float) -> None:
@@ -356,22 +300,13 @@ class Scheduler:
         for _ in range(count):
             output.append(generator.next_token())
             self.counters.generated += 1
-            finish = self._end_reached(request)
+            finish = end_reached(request)
             if finish is not None:
                 self._finish(request, finish)
                 return
             if limits.max_tokens is None and generator.natural_end and not limits.ignore_eos:
                 self._finish(request, Finish("stop"))
                 return
-
-    @staticmethod
-    def _end_reached(request: Request) -> Finish | None:
-        limits, output = request.limits, request.output
-        if limits.stop_ids or limits.stop:
-            matched = _stopped(output, limits.stop, limits.stop_ids)
-            if matched is not None:
-                return Finish("stop", matched=matched)
-        return Finish("length") if len(output) >= request.token_budget else None
 
     # ---- leaving
 
@@ -431,79 +366,3 @@ class Scheduler:
         self._release(request)
         request.state = State.WAITING
         self.waiting.append(request)
-
-    @staticmethod
-    def _victim(batch: list[Request]) -> Request:
-        """Who loses least: the fewest generated tokens, then the longest prompt."""
-        return min(batch, key=lambda r: (len(r.output), -r.prompt.tokens))
-
-    # ---- estimates and order
-
-    def _kv_room(self) -> float:
-        """Tokens that new requests may claim, after what the running ones are expected to still write."""
-        cache = self.cache
-        there = (cache.free_pages + cache.evictable_pages) * self.policy.page_tokens
-        expected = sum(min(r.tokens_left, CLIP_NEW_TOKENS) for r in self.running) * self.new_token_ratio
-        return there - expected
-
-    def _adjust_ratio(self, batch: list[Request], retracted: bool) -> None:
-        if retracted and batch:
-            done = sum(len(r.output) for r in batch)
-            whole = sum(r.token_budget for r in batch)
-            self.new_token_ratio = min(1.0, (done + 20 * len(batch)) / (whole + 1))
-        else:
-            self.new_token_ratio = max(self._ratio_min, self.new_token_ratio - self._ratio_step)
-
-    def _rank(self, request: Request) -> int:
-        """Lower goes first."""
-        return request.priority if self.policy.low_values_first else -request.priority
-
-    def _order_waiting(self) -> None:
-        order = self.policy.order
-        if len(self.waiting) < 2:
-            return
-        if order == "lpm" and len(self.waiting) <= 128:
-            self.waiting.sort(key=lambda r: -self.cache.peek(r.hashes))
-        elif order == "shortest-prefill-first":
-            page = self.policy.page_tokens
-            self.waiting.sort(key=lambda r: r.sequence_tokens - self.cache.peek(r.hashes) * page)
-        elif order == "lof":
-            self.waiting.sort(key=lambda r: -r.token_budget)
-        if self.policy.priority:
-            self.waiting.sort(key=self._rank)
-
-    def _outranked_by(self, request: Request) -> Request | None:
-        if not self.policy.priority or not self.waiting:
-            return None
-        worst = max(self.waiting, key=self._rank)
-        return worst if self._rank(request) < self._rank(worst) else None
-
-    def _preempt(self, room: _Room) -> None:
-        """Retracts the lowest-ranking running request for a waiting one that outranks it by the threshold."""
-        if not self.waiting or not self.running:
-            return
-        victim = max(self.running, key=self._rank)
-        if self._rank(victim) - self._rank(self.waiting[0]) >= self.policy.preemption_threshold:
-            self._retract(victim)
-            room.slots += 1
-            room.kv = self._kv_room()
-
-
-def _stopped(output: list[str], stop: Iterable[str], stop_ids: frozenset[int]) -> str | int | None:
-    """What ended the output: a stop token or a stop string that the newest token completes. Cuts the output there."""
-    last = int.from_bytes(output[-1].encode(), "little")
-    if last in stop_ids:
-        output[-1] = ""
-        return last
-    for text in stop:
-        # A stop string ends within the last token, so only that many tokens can hold it.
-        reach = len(text) // 4 + 2
-        tail = "".join(output[-reach:])
-        at = tail.find(text)
-        if at >= 0:
-            kept = tail[:at]
-            first = max(0, len(output) - reach)
-            count = len(output) - first
-            output[first:] = [kept[i * 4 : i * 4 + 4] for i in range(count)]
-            return text
-    return None

@@ -71,7 +71,11 @@ async def _serve(settings: Settings, config: uvicorn.Config) -> int:
     loop.add_signal_handler(signal.SIGTERM, lambda: _leave(runtime, stop_now))
     loop.add_signal_handler(signal.SIGINT, stop_now.set)
     stopping = asyncio.create_task(stop_now.wait())
-    log.info("Loading %s (%s)", settings.model_path, settings.profile.name)
+    log.info(
+        "Loading %s (timing profile %s, speed-up %g)", settings.model_path, settings.profile.name, settings.speedup
+    )
+    if settings.without_effect:
+        log.warning("Accepted but not simulated: %s", ", ".join(settings.without_effect))
     if await _stopped_within(settings.load_s / settings.speedup, stopping):
         return 0
     config.app = App(runtime)
@@ -95,7 +99,7 @@ async def _serve(settings: Settings, config: uvicorn.Config) -> int:
 
 
 async def _warm_up(runtime: Runtime) -> None:
-    await asyncio.sleep(runtime.settings.profile.warmup_s / runtime.settings.speedup)
+    await asyncio.sleep(runtime.settings.warmup_s / runtime.settings.speedup)
     runtime.status = Status.UP
     log.info("The server is fired up and ready to roll!")
 

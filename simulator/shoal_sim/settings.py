@@ -8,14 +8,19 @@ from typing import Any
 
 from shoal_sim import profiles, speculation
 from shoal_sim.flags import CommandLine, CommandLineError
+from shoal_sim.policy import Policy
 from shoal_sim.profiles import Profile
-from shoal_sim.scheduler import Policy
 from shoal_sim.speculation import Speculation
 
 PAGE_TOKENS_MIN = 64
 """Smaller pages than this are modelled in blocks of it: cached_tokens is then rounded down to a multiple of 64."""
 KV_BYTES_RATIO = {"fp8_e5m2": 0.5, "fp8_e4m3": 0.5, "mxfp8": 0.516, "nvfp4": 0.281, "fp4_mx_block16": 0.281}
 SPECULATIVE_MAX_RUNNING = 48
+WITHOUT_EFFECT = (
+    *("kv_events_config", "load_publish_endpoint", "enable_hierarchical_cache", "enable_lora", "lora_paths"),
+    *("dp_size", "attn_dp_size", "pp_size", "radix_eviction_policy", "stream_interval", "allow_auto_truncate"),
+)
+"""Arguments that change what a real engine does and are not simulated: said in the log when they are given."""
 INPUT_RESERVE_TOKENS = 5
 
 
@@ -32,6 +37,7 @@ class Settings:
     profile: Profile
     speedup: float
     load_s: float
+    warmup_s: float
     policy: Policy
     speculation: Speculation | None
     context_length: int
@@ -43,6 +49,7 @@ class Settings:
     generating_health: bool
     api_key: str | None
     admin_api_key: str | None
+    without_effect: tuple[str, ...]
 
     @property
     def capacity_pages(self) -> int:
@@ -61,6 +68,8 @@ class Settings:
 def resolve(line: CommandLine, env: Mapping[str, str] = os.environ) -> Settings:
     """Raises CommandLineError where the combination makes no engine."""
     args = dict(line.fields)
+    if args["disaggregation_mode"] != "null" or args["is_embedding"]:
+        raise CommandLineError("the simulator has no --disaggregation-mode and no --is-embedding")
     profile = _profile(args, line, env)
     page = _page_tokens(args)
     args["page_size"] = args["page_size"] or 1
@@ -87,6 +96,7 @@ def resolve(line: CommandLine, env: Mapping[str, str] = os.environ) -> Settings:
         profile=profile,
         speedup=_number(line, env, "speedup", "SHOAL_SIM_SPEEDUP", 1.0),
         load_s=_number(line, env, "load-seconds", "SHOAL_SIM_LOAD_SECONDS", profile.load_s),
+        warmup_s=0.0 if args["skip_server_warmup"] else profile.warmup_s,
         policy=policy,
         speculation=spec,
         context_length=context_length,
@@ -98,6 +108,7 @@ def resolve(line: CommandLine, env: Mapping[str, str] = os.environ) -> Settings:
         generating_health=env.get("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "1").lower() not in ("0", "false"),
         api_key=args["api_key"],
         admin_api_key=args["admin_api_key"],
+        without_effect=tuple(name for name in WITHOUT_EFFECT if name in line.given),
     )
 
 

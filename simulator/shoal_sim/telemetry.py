@@ -7,8 +7,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from shoal_sim.batch import Batch
 from shoal_sim.request import Request
-from shoal_sim.scheduler import Batch, Scheduler
+from shoal_sim.scheduler import Scheduler
 
 THROUGHPUT_STEPS = 40
 """Decode steps between two readings of the generation throughput (the engine's decode_log_interval)."""
@@ -96,10 +97,13 @@ class Telemetry:
         if batch.decode:
             self._note_decode(len(batch.decode), scheduler)
 
-    def idle(self) -> None:
+    def idle_begins(self) -> None:
         self.gen_throughput = 0.0
         self._since_decode_s = 0.0
         self._reading_steps = 0
+
+    def idle_ends(self, seconds: float) -> None:
+        self.idle_s += seconds
 
     def finished(self, request: Request) -> None:
         if request.finish is not None and request.finish.kind == "abort":

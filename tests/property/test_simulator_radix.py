@@ -120,5 +120,5 @@ class RadixAgainstModel(RuleBasedStateMachine):
             assert self.cache.peek(self.keys(page)) == len(page)
 
 
-RadixAgainstModel.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+RadixAgainstModel.TestCase.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
 TestRadixAgainstModel = pytest.mark.timeout(120)(RadixAgainstModel.TestCase)

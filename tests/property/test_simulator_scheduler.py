@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from shoal_sim.batch import Batch
+from shoal_sim.policy import Policy
 from shoal_sim.prompt import Prompt
 from shoal_sim.radix import RadixCache
 from shoal_sim.request import Limits, Request, Signal, State
-from shoal_sim.scheduler import Batch, Policy, Scheduler
+from shoal_sim.scheduler import Scheduler
 from shoal_sim.speculation import Speculation
 from shoal_sim.tokens import expected_tokens
 
@@ -84,7 +87,7 @@ def check_pages(scheduler: Scheduler, batch: Batch | None) -> None:
             assert (request.locked_pages + request.private_pages) * PAGE >= request.sequence_tokens
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(arrivals=arrivals, policy=policies, pages=st.integers(25, 60), speculation=speculations)
 def test_requests_and_pages_are_conserved(
     arrivals: list[Arrival], policy: Policy, pages: int, speculation: Speculation | None

@@ -5,6 +5,7 @@ Unknown fields are ignored on the OpenAI routes, as in the engine. Values are co
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -56,7 +57,7 @@ def integer(body: dict[str, Any], field: str, default: int | None = None) -> int
     return value if isinstance(value, int) else int(number)
 
 
-def decimal(body: dict[str, Any], field: str, default: float) -> float:
+def decimal(body: Mapping[str, Any], field: str, default: float) -> float:
     value = body.get(field)
     if value is None:
         return default

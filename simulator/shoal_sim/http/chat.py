@@ -38,9 +38,10 @@ class Extras:
 
 
 async def serve(runtime: Runtime, exchange: Exchange) -> None:
+    data = await exchange.body()
     bodies.require_json_type(exchange.headers.get("content-type"))
     # A body that is valid JSON but no object makes the engine fail, here and only here.
-    body = bodies.parse_object(await exchange.body(), not_object=errors.internal())
+    body = bodies.parse_object(data, not_object=errors.internal())
     bodies.check_messages(body)
     model = intake.check_model(body)
     intake.check_headers(exchange)
@@ -53,8 +54,9 @@ async def serve(runtime: Runtime, exchange: Exchange) -> None:
             "Please set stream=false when using return_token_ids=true.",
             "BadRequest",
         )
-    data = bytes_of(body["input_ids"]) if body.get("input_ids") else chat_template.render(body)
-    requests = intake.make_requests(runtime, [data], asked)
+    ids = bodies.integers(body, "input_ids")
+    prompt = bytes_of(ids) if ids else chat_template.render(body)
+    requests = intake.make_requests(runtime, [prompt], asked)
     problem = intake.check_length(runtime, requests[0].prompt.tokens, max_tokens)
     if problem:
         raise errors.flat(problem)

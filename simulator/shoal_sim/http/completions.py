@@ -23,8 +23,9 @@ class Extras:
 
 
 async def serve(runtime: Runtime, exchange: Exchange) -> None:
+    data = await exchange.body()
     bodies.require_json_type(exchange.headers.get("content-type"))
-    body = bodies.parse_object(await exchange.body())
+    body = bodies.parse_object(data)
     if "prompt" not in body:
         raise errors.missing("prompt", body)
     prompts = _prompts(body["prompt"])

@@ -36,7 +36,8 @@ async def abort(runtime: Runtime, exchange: Exchange) -> None:
 
 async def flush(runtime: Runtime, exchange: Exchange) -> None:
     """With requests about it is refused, after waiting for `timeout` seconds where that is given."""
-    deadline = time.monotonic() + float(exchange.query.get("timeout", 0)) / runtime.settings.speedup
+    timeout_s = bodies.decimal(exchange.query, "timeout", 0.0)
+    deadline = time.monotonic() + timeout_s / runtime.settings.speedup
     done = runtime.engine.flush()
     while not done and time.monotonic() < deadline:
         await asyncio.sleep(_FLUSH_POLL_S)

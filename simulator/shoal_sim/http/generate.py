@@ -22,6 +22,7 @@ SAMPLING_FIELDS = (
     "stream_interval", "logit_bias", "sampling_seed", "custom_params", "beam_width", "watermark", "choice",
 )  # fmt: skip
 DEFAULT_MAX_TOKENS = 128
+TOP_LOGPROBS_MAX = 20
 _NO_PROMPT = "Either text, input_ids or input_embeds should be provided."
 
 
@@ -89,7 +90,9 @@ def _call(runtime: Runtime, body: dict[str, Any]) -> Call:
     if max_tokens < 0:
         raise errors.nested(f"max_new_tokens must be at least 0, got {max_tokens}.")
     bodies.check_sampling(bodies.decimal(sampling, "temperature", 1.0), bodies.decimal(sampling, "top_p", 1.0))
-    rid = body.get("rid")
+    rid, choices = body.get("rid"), bodies.integer(sampling, "n", 1) or 1
+    if choices > intake.CHOICES_MAX:
+        raise errors.nested(f"n must be at most {intake.CHOICES_MAX}, got {choices}.")
     asked = intake.Terms(
         limits=Limits(
             max_tokens,
@@ -101,10 +104,11 @@ def _call(runtime: Runtime, body: dict[str, Any]) -> Call:
         namespace=intake.namespace(body),
         priority=bodies.integer(body, "priority", 0) or 0,
         stream=bodies.boolean(body, "stream"),
-        choices=max(1, bodies.integer(sampling, "n", 1) or 1),
+        choices=max(1, choices),
     )
     logprob = bodies.boolean(body, "return_logprob")
-    return Call(prompts, batch, asked, max_tokens, logprob, bodies.integer(body, "top_logprobs_num", 0) or 0)
+    top = min(bodies.integer(body, "top_logprobs_num", 0) or 0, TOP_LOGPROBS_MAX)
+    return Call(prompts, batch, asked, max_tokens, logprob, top)
 
 
 def _prompts(body: dict[str, Any]) -> tuple[list[bytes], bool]:

@@ -79,7 +79,7 @@ async def server_info(runtime: Runtime, exchange: Exchange) -> None:
             "status": "ready" if runtime.ready else "starting",
             "max_total_num_tokens": settings.kv_tokens,
             "max_req_input_len": settings.input_tokens_max,
-            "startup_time": {**startup, "tokenizer_e2e": settings.load_s + settings.profile.warmup_s},
+            "startup_time": {**startup, "tokenizer_e2e": settings.load_s + settings.warmup_s},
             "hicache_object_layout": {
                 "enabled": False,
                 "backend": None,

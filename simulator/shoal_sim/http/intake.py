@@ -15,6 +15,8 @@ from shoal_sim.request import Finish, Limits, Request, Signal
 from shoal_sim.runtime import Runtime
 from shoal_sim.scheduler import QUEUE_FULL
 
+CHOICES_MAX = 1024
+"""A limit of the simulator: the engine has none, and takes whatever memory that needs."""
 DISCONNECT_POLL_S = 4.0
 """The engine looks this often whether the caller of a non-streaming request is still there."""
 
@@ -62,6 +64,8 @@ def terms(runtime: Runtime, body: dict[str, Any], max_tokens: int | None) -> Ter
         raise errors.flat(f"max_new_tokens must be at least 0, got {max_tokens}.")
     if not choices or choices < 1:
         raise errors.flat("range() arg 3 must not be zero", "BadRequest")
+    if choices > CHOICES_MAX:
+        raise errors.flat(f"n must be at most {CHOICES_MAX}, got {choices}.")
     rank = bodies.integer(body, "routed_dp_rank", bodies.integer(body, "data_parallel_rank"))
     if rank is not None and rank != 0:
         raise errors.flat(f"routed_dp_rank={rank} out of range [0, 1)")

@@ -10,8 +10,9 @@ from shoal_sim.tokens import ids_of, text_of
 
 
 async def tokenize(runtime: Runtime, exchange: Exchange) -> None:
+    data = await exchange.body()
     bodies.require_json_type(exchange.headers.get("content-type"))
-    body = bodies.parse_object(await exchange.body())
+    body = bodies.parse_object(data)
     tokens: list[Any]
     count: int | list[int]
     if body.get("messages") is not None:
@@ -32,8 +33,9 @@ async def tokenize(runtime: Runtime, exchange: Exchange) -> None:
 
 
 async def detokenize(runtime: Runtime, exchange: Exchange) -> None:
+    data = await exchange.body()
     bodies.require_json_type(exchange.headers.get("content-type"))
-    body = bodies.parse_object(await exchange.body())
+    body = bodies.parse_object(data)
     tokens = body.get("tokens")
     if isinstance(tokens, list) and tokens and all(isinstance(item, list) for item in tokens):
         await exchange.reply_json({"text": [text_of(item) for item in tokens]})

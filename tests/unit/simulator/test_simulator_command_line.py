@@ -67,12 +67,17 @@ def test_spellings_and_joined_values() -> None:
         (["--context-length", "lots"], "--context-length"),
         (["--max-total-tokens", "64", "--page-size", "64"], "Not enough memory"),
         (["--enable-priority-scheduling", "--schedule-policy", "lpm"], "priority scheduling"),
+        (["--disaggregation-mode", "prefill"], "--disaggregation-mode"),
     ],
 )
 def test_what_is_wrong_is_said(argv: list[str], says: str) -> None:
     with pytest.raises(CommandLineError) as caught:
         settings(*argv)
     assert says in str(caught.value)
+
+
+def test_what_is_not_simulated_is_named() -> None:
+    assert settings("--kv-events-config", "{}", "--enable-metrics").without_effect == ("kv_events_config",)
 
 
 def test_a_model_is_needed() -> None:

@@ -109,6 +109,6 @@ def test_tool_calls_media_and_surrogates_render() -> None:
 
 
 def test_final_message_can_be_continued() -> None:
-    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hel"}]
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Sur"}]
     data = chat_template.render({"messages": messages, "continue_final_message": True})
-    assert data.endswith(b"<|im_start|>assistant\nHel")
+    assert data.endswith(b"<|im_start|>assistant\nSur")

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+from shoal_sim.policy import Policy
 from shoal_sim.prompt import Prompt
 from shoal_sim.radix import RadixCache
 from shoal_sim.request import Limits, Request, Signal, State
-from shoal_sim.scheduler import OUTRANKED, QUEUE_FULL, Policy, Scheduler
+from shoal_sim.scheduler import OUTRANKED, QUEUE_FULL, Scheduler
 from shoal_sim.speculation import Speculation
 from shoal_sim.tokens import expected_text, token_id
 

@@ -6,10 +6,11 @@ Measured: SGLang 0.5.17 on one H200, the 8B shape, chunks of 8192, 16 running st
 import pytest
 
 from shoal_sim import profiles
+from shoal_sim.policy import Policy
 from shoal_sim.prompt import Prompt
 from shoal_sim.radix import RadixCache
 from shoal_sim.request import Limits, Request, Signal
-from shoal_sim.scheduler import Policy, Scheduler
+from shoal_sim.scheduler import Scheduler
 
 PROFILE = profiles.load_profiles()["llama-8b-h200"]
 

@@ -4,10 +4,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shoal_sim import flags, metrics_text, server
+from shoal_sim.batch import Batch, Piece
 from shoal_sim.prompt import Prompt
 from shoal_sim.request import Limits, Request, Signal
 from shoal_sim.runtime import Runtime
-from shoal_sim.scheduler import Batch, Piece
 from shoal_sim.settings import resolve
 from shoal_sim.telemetry import Histogram
 
