@@ -5,7 +5,10 @@ a side that cannot take more stops the reading of the other (the transports' mar
 """
 
 import asyncio
+import contextlib
 import logging
+import socket
+import struct
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
@@ -15,6 +18,15 @@ Address = tuple[str, int]
 _CONNECT_DEADLINE_S: Final = 3.0
 _HIGH_WATER_BYTES: Final = 256 * 1024
 _BACKLOG: Final = 1024
+
+
+def reset(transport: asyncio.BaseTransport) -> None:
+    """Cuts a connection so that the other end sees a reset, not an end: `abort` alone sends an ordinary FIN."""
+    connected = transport.get_extra_info("socket")
+    if connected is not None:
+        with contextlib.suppress(OSError):
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    cast("asyncio.Transport", transport).abort()
 
 
 class _Half(asyncio.Protocol):
@@ -83,7 +95,10 @@ class _Half(asyncio.Protocol):
         peer, self.peer = self.peer, None
         if peer is not None and peer.transport is not None:
             # A reset must arrive as one: an aborted stream is not a finished one.
-            (peer.transport.abort if exc is not None else peer.transport.close)()
+            if exc is not None:
+                reset(peer.transport)
+            else:
+                peer.transport.close()
         self._on_lost()
 
 
@@ -98,6 +113,11 @@ class Forwarder:
         self._turn = 0
         self._halves: set[_Half] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def connections(self) -> int:
+        """Connections to targets that are open or being opened."""
+        return sum(self._open.values())
 
     async def listen(self, host: str, port: int) -> None:
         """Starts to accept; OSError when the port is taken."""
@@ -153,7 +173,7 @@ class Forwarder:
             return
         if client.transport is not None:
             log.info("No Pod takes connections of %s", self._name)
-            client.transport.abort()
+            reset(client.transport)
 
     def _join(self, client: _Half, upstream: _Half) -> None:
         if client.transport is None:  # gone meanwhile
