@@ -87,6 +87,13 @@ class ServiceCore:
             load.set_facts(facts)
             self.pump(now)
 
+    def set_limit(self, name: str, running: float, now: float) -> None:
+        """Most requests at once there for now; infinity where the engine's own limit is the only one."""
+        load = self._pool.loads.get(name)
+        if load is not None:
+            load.set_limit(running)
+            self.pump(now)
+
     def cache_cleared(self, name: str, now: float) -> None:
         """Its engine restarted in place or flushed its cache: the mirror empties."""
         load = self._pool.loads.get(name)

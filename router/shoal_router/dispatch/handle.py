@@ -100,7 +100,7 @@ class Handle:
         limit = self._limit(now_s)
         if limit != self.limit:
             self.limit = limit
-            self._tell_facts(now_s)
+            self.service.core.set_limit(self.name, limit, now_s)
         state = self.decide()
         if state is not self.state:
             before, self.state = self.state, state
@@ -125,14 +125,6 @@ class Handle:
             return 0
         return 1 if self.breaker.circuit is Circuit.HALF_OPEN else math.inf
 
-    def _tell_facts(self, now_s: float) -> None:
-        if self.info is None:
-            return
-        facts = self.info.facts
-        if not math.isinf(self.limit):
-            facts = model.EngineFacts(facts.kv_tokens_max, int(self.limit))
-        self.service.core.set_facts(self.name, facts, now_s)
-
     # What happens to it
 
     def on_info(self, info: EngineInfo, now_s: float) -> None:
@@ -142,7 +134,7 @@ class Handle:
             log.info("engine restarted", service=self.service.name, replica=self.name)
             self.service.core.cache_cleared(self.name, now_s)
         if before != info:
-            self._tell_facts(now_s)
+            self.service.core.set_facts(self.name, info.facts, now_s)
         self.refresh(now_s)
 
     def add(self, guest: Guest, now_s: float) -> None:

@@ -37,6 +37,7 @@ class Load:
         "interference_s",
         "kv_soft",
         "last_sample",
+        "limit",
         "loose",
         "mirror",
         "pending",
@@ -59,7 +60,8 @@ class Load:
         self.mirror = held
         self.timing = time
         self.facts = model.EngineFacts()
-        self.running_max = RUNNING_DEFAULT_MAX
+        self.limit = math.inf
+        self.running_max: float = RUNNING_DEFAULT_MAX
         self.kv_soft = math.inf
         """KV tokens from which on it gets dearer."""
         self.slack = math.inf
@@ -151,9 +153,19 @@ class Load:
         """Recompute `slack`, after anything was bound or released."""
         self.slack = self.kv_soft - self.kv_tokens if len(self.flight) < self.running_max else -math.inf
 
+    def set_limit(self, running: float) -> None:
+        """Most requests at once for now, where that is below what the engine takes (a breaker probes, or a pause)."""
+        self.limit = running
+        self._bound_running()
+
+    def _bound_running(self) -> None:
+        engine_max = RUNNING_DEFAULT_MAX if self.facts.running_max is None else self.facts.running_max
+        self.running_max = min(engine_max, self.limit)
+        self.refill()
+
     def set_facts(self, facts: model.EngineFacts) -> None:
         self.facts = facts
-        self.running_max = RUNNING_DEFAULT_MAX if facts.running_max is None else facts.running_max
+        self._bound_running()
         self.kv_soft = math.inf if facts.kv_tokens_max is None else cost.KV_SOFT_SHARE * facts.kv_tokens_max
         self.mirror.set_kv_max(facts.kv_tokens_max)
         self.refill()

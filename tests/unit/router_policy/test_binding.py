@@ -1,5 +1,6 @@
 """Single decisions of the core: affinity, room, retries, calibration, what `/state` says."""
 
+import math
 import random
 
 import pytest
@@ -116,6 +117,15 @@ def test_a_replica_holds_half_a_second_of_prefill_beyond_what_it_does() -> None:
     assert fleet.core.waiting == 1  # the short one is being done now
     fleet.core.first_token(short[0], 1.1)
     assert fleet.core.waiting == 0
+
+
+def test_a_limit_for_now_holds_requests_and_leaves_what_the_engine_said() -> None:
+    fleet = Fleet(replicas=1)
+    fleet.core.set_limit("r0", 0, 0.0)
+    assert not fleet.submit(b"a" * 64, 0.0)
+    assert fleet.core.state(0.0).replicas[0].running_max == 64
+    fleet.core.set_limit("r0", math.inf, 1.0)
+    assert fleet.core.state(1.0).replicas[0].in_flight_requests == 1
 
 
 def test_a_retry_that_has_to_wait_is_bound_once() -> None:
