@@ -1,6 +1,6 @@
 """Python runs this at start-up: stand-ins for the CUDA calls that SGLang makes without asking whether there is a GPU.
 
-Only with TRITON_INTERPRET=1 and without a GPU. Nothing here changes what the scheduler, the cache or the HTTP surface do.
+Only with TRITON_INTERPRET=1 and without a GPU. The scheduler, the cache and the HTTP surface stay as they are.
 """
 
 import os
@@ -57,13 +57,13 @@ class _Cudart:
     class cudaError:  # noqa: N801
         success = 0
 
-    def cudaHostRegister(self, *args):  # noqa: N802
+    def cudaHostRegister(self, *args):
         return 0
 
-    def cudaHostUnregister(self, *args):  # noqa: N802
+    def cudaHostUnregister(self, *args):
         return 0
 
-    def cudaGetErrorString(self, code):  # noqa: N802
+    def cudaGetErrorString(self, code):
         return "ok"
 
 
@@ -76,7 +76,18 @@ def _without_pinning(make):
 
 
 def _install(torch):
-    for name in ("full", "empty", "zeros", "ones", "tensor", "arange", "empty_like", "zeros_like", "full_like", "empty_strided"):
+    for name in (
+        "full",
+        "empty",
+        "zeros",
+        "ones",
+        "tensor",
+        "arange",
+        "empty_like",
+        "zeros_like",
+        "full_like",
+        "empty_strided",
+    ):
         setattr(torch, name, _without_pinning(getattr(torch, name)))
     torch.Tensor.pin_memory = lambda self, *args, **kwargs: self
     torch.cuda.Event = _Event
