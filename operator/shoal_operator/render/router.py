@@ -13,6 +13,7 @@ from shoal_operator.render import meta
 COMMAND: Final = "shoal-router"
 GRACE_S: Final = 1800
 """How long a router may finish its streams after SIGTERM; the default drain budget of engines."""
+SESSION_AFFINITY_S: Final = 3 * 3600
 
 
 def render_router(
@@ -39,6 +40,9 @@ def render_router(
             "metadata": _copy(made),
             "spec": {
                 "type": spec.service_type,
+                # Each router knows the caches by what went through itself: a client's turns belong to one of them.
+                "sessionAffinity": "ClientIP",
+                "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": SESSION_AFFINITY_S}},
                 "selector": dict(match),
                 "ports": [{"name": "http", "port": keys.ROUTER_PORT, "targetPort": "http", "protocol": "TCP"}],
             },
