@@ -66,7 +66,7 @@ def build() -> None:
 
 @local.command()
 @_folder_option
-@_file_option("--nodes", "nodes_file", "YAML with the nodes; four GPU nodes and one CPU node by default.")
+@_file_option("--nodes", "nodes_file", "YAML with the nodes; four GPU nodes and two CPU nodes by default.")
 @_file_option("--images", "images_file", "YAML with more image entries.")
 @click.option("--engine", type=click.Choice(["sim", "sglang-cpu"]), default="sim", show_default=True)
 @click.option(

@@ -68,7 +68,7 @@ class NodesFile(_Strict):
 DEFAULT_NODES: Final = """\
 # Nodes of the local cluster; what is written here is what the scheduler sees.
 nodes:
-  - {name: cpu-0, cpu: "32", memory: 128Gi, instanceType: general}
+  - {name: cpu, count: 2, cpu: "32", memory: 128Gi, instanceType: general}
   - name: b200
     count: 2
     cpu: "224"

@@ -1,5 +1,6 @@
 """Volumes of one Pod: each a file or folder on the machine, and the mounts that show them to a container."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -92,6 +93,8 @@ class PodVolumes:
         """Deletes what belongs to the Pod alone."""
         shutil.rmtree(self._folder, ignore_errors=True)
         shutil.rmtree(self._memory, ignore_errors=True)
+        with contextlib.suppress(OSError):  # others have theirs there, or it never was
+            self._memory.parent.rmdir()
 
     def _content_sources(self) -> projection.Sources:
         namespace = self._pod["metadata"]["namespace"]

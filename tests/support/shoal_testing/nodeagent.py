@@ -3,6 +3,7 @@
 `local_cluster` starts the agent once; `python` is an image that stands for the tests' own interpreter.
 """
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from shoal_local.agent.settings import Settings
 from shoal_local.controlplane import ControlPlane
+from shoal_local.identity import cluster_id_of, memory_root
 from shoal_local.images import Environment, render_images
 from shoal_local.node_agent import NodeAgent
 
@@ -59,3 +61,4 @@ def local_cluster(control_plane: ControlPlane) -> Iterator[NodeAgent]:
         yield agent
     finally:
         agent.stop()
+        shutil.rmtree(memory_root(cluster_id_of(agent.settings.folder)), ignore_errors=True)

@@ -175,11 +175,11 @@ def test_image_map_error_names_the_field() -> None:
 
 def test_default_nodes_are_a_fleet() -> None:
     specs = nodes.read_nodes(None)
-    assert [spec.name for spec in specs] == ["cpu-0", "b200-0", "b200-1", "b300-0", "h200-0"]
-    node = nodes.render_node(specs[1])
+    assert [spec.name for spec in specs] == ["cpu-0", "cpu-1", "b200-0", "b200-1", "b300-0", "h200-0"]
+    node = nodes.render_node(specs[2])
     assert node["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-B200"
     assert node["spec"]["taints"] == [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
-    assert nodes.render_capacity(specs[1])["nvidia.com/gpu"] == "8"
+    assert nodes.render_capacity(specs[2])["nvidia.com/gpu"] == "8"
     assert nodes.render_node(specs[0])["spec"]["taints"] == []
 
 
