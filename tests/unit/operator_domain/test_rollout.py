@@ -176,6 +176,11 @@ def test_scale_down_takes_what_gives_least() -> None:
     assert steps(world(3, *everyone)) == ["~b4", "~b0"]
 
 
+def test_scale_down_takes_old_revisions_before_cold_newcomers() -> None:
+    old = one(OLD, 0, unique_hot_tokens=100_000, reuse_per_s=1.0, prefill_b_s=1e-4)
+    assert [replica.revision for replica in victim.order((one(NEW, 0), old), NEW, 600.0)] == [OLD, NEW]
+
+
 def test_scale_down_prefers_dear_gpus_among_equals() -> None:
     cheap, dear = one(NEW, 0, cost_per_hour=16.0), one(NEW, 1, cost_per_hour=32.0)
     assert steps(world(1, cheap, dear)) == ["~b1"]

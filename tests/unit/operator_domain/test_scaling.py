@@ -208,6 +208,15 @@ def test_gap_in_the_figures_starts_the_window_anew() -> None:
     assert (decision.desired, decision.reason) == (3, Reason.WINDOW_NOT_OVER)
 
 
+def test_moment_without_figures_starts_the_window_anew() -> None:
+    _, memory = after_window(3, QUIET, rolling_out=True)
+    silent = demand.Report("router-0", None)
+    decision, memory = decide(loads.inputs(120.0, 3, silent), memory)
+    assert (decision.desired, decision.reason) == (3, Reason.METRICS_MISSING)
+    decision, memory = decide(loads.inputs(122.0, 3, QUIET), memory)
+    assert (decision.desired, decision.reason) == (3, Reason.WINDOW_NOT_OVER)
+
+
 def test_history_keeps_the_last_ten() -> None:
     memory = Memory()
     desired = 1
