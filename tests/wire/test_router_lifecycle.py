@@ -56,12 +56,15 @@ def test_not_ready_and_503_before_the_route_table_is_read() -> None:
 
 
 def test_requests_wait_for_the_first_replica_where_the_service_scales_from_zero() -> None:
-    with engines(1) as fleet, router({}, services=[service(scale_from_zero=True)]) as one:
-        with rawhttp.connect(one.host, one.port) as sock:
-            sock.sendall(rawhttp.post(_CHAT, _body(max_tokens=2)))
-            one.wait(lambda it: it.service_state()["queue"]["no_replica_requests"] == 1)
-            one.write_replicas({"a": fleet[0].url})
-            assert rawhttp.read_answer(sock, wait_close=False).status == 200
+    with (
+        engines(1) as fleet,
+        router({}, services=[service(scale_from_zero=True)]) as one,
+        rawhttp.connect(one.host, one.port) as sock,
+    ):
+        sock.sendall(rawhttp.post(_CHAT, _body(max_tokens=2)))
+        one.wait(lambda it: it.service_state()["queue"]["no_replica_requests"] == 1)
+        one.write_replicas({"a": fleet[0].url})
+        assert rawhttp.read_answer(sock, wait_close=False).status == 200
 
 
 def test_waiting_too_long_is_503_with_retry_after() -> None:
@@ -69,7 +72,8 @@ def test_waiting_too_long_is_503_with_retry_after() -> None:
     queue = {"queue": {"ttl_s": 0.3}}
     with (
         scripted_engine(gate, {"max_running_requests": 1}) as engine,
-        router({"a": engine.url}, services=[service(**queue)]) as one,rawhttp.connect(one.host, one.port) as sock
+        router({"a": engine.url}, services=[service(**queue)]) as one,
+        rawhttp.connect(one.host, one.port) as sock,
     ):
         sock.sendall(rawhttp.post(_CHAT, _body()))
         one.wait(lambda _: len(engine.requests) == 1)
@@ -85,16 +89,17 @@ def test_full_queue_is_503_with_retry_after() -> None:
     with (
         scripted_engine(gate, {"max_running_requests": 1}) as engine,
         router({"a": engine.url}, services=[service(**queue)]) as one,
+        rawhttp.connect(one.host, one.port) as first,
+        rawhttp.connect(one.host, one.port) as second,
     ):
-        with rawhttp.connect(one.host, one.port) as first, rawhttp.connect(one.host, one.port) as second:
-            for sock in (first, second):
-                sock.sendall(rawhttp.post(_CHAT, _body()))
-            one.wait(lambda it: it.service_state()["queue"]["requests"] == 1)
-            answer = _ask(one, _body())
-            assert (answer.status, answer.json()["error"]["code"]) == (503, "queue_full")
-            assert int(answer.headers["retry-after"]) >= 1
-            gate.open.set()
-            assert [rawhttp.read_answer(sock, wait_close=False).status for sock in (first, second)] == [200, 200]
+        for sock in (first, second):
+            sock.sendall(rawhttp.post(_CHAT, _body()))
+        one.wait(lambda it: it.service_state()["queue"]["requests"] == 1)
+        answer = _ask(one, _body())
+        assert (answer.status, answer.json()["error"]["code"]) == (503, "queue_full")
+        assert int(answer.headers["retry-after"]) >= 1
+        gate.open.set()
+        assert [rawhttp.read_answer(sock, wait_close=False).status for sock in (first, second)] == [200, 200]
 
 
 def test_drained_replica_gets_nothing_new_and_finishes_what_it_has() -> None:

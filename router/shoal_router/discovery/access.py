@@ -14,6 +14,8 @@ from typing import Any, Final
 import yaml
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+FOLDER_VARIABLE: Final = "SHOAL_VOLUME_VAR_RUN_SECRETS_KUBERNETES_IO_SERVICEACCOUNT"
+"""Where that folder is when Pods are processes without mounts of their own; the local cluster sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,9 @@ class Access:
         return {"authorization": f"Bearer {token}"} if token else {}
 
 
-def in_cluster(folder: Path | None = None) -> Access:
+def in_cluster() -> Access:
     """Raises OSError or KeyError where this process is not in a Pod with a ServiceAccount."""
-    root = Path(os.environ.get("SHOAL_SERVICE_ACCOUNT_DIR", folder or SERVICE_ACCOUNT))
+    root = SERVICE_ACCOUNT if SERVICE_ACCOUNT.is_dir() else Path(os.environ.get(FOLDER_VARIABLE, SERVICE_ACCOUNT))
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     if ":" in host:
         host = f"[{host}]"

@@ -47,7 +47,7 @@ class Reflector:
     async def run(self) -> None:
         backoff_s = BACKOFF_FIRST_S
         async with httpx.AsyncClient(
-            base_url=self._access.server, verify=self._access.verify, timeout=_TIMEOUT
+            base_url=self._access.server, verify=self._access.verify, timeout=_TIMEOUT, trust_env=False
         ) as client:
             while True:
                 try:

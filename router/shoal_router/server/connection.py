@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 WRITE_HIGH_BYTES: Final = 64 << 10
 WRITE_LOW_BYTES: Final = 16 << 10
+UNSENT_BYTES: Final = 128 << 10
+"""What the kernel may hold that a slow client has no window for; it would take megabytes."""
 USER_TIMEOUT_MS: Final = 60_000
 LINGER_S: Final = 2.0
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -116,6 +118,8 @@ class Connection(asyncio.Protocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if hasattr(socket, "TCP_USER_TIMEOUT"):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         if self._listener.opened(self):
             # A connection that never sends a request gets the time of a header, not that of an idle one.
             self._listener.wheel.arm(self, self._listener.now() + self._listener.limits.header_s)

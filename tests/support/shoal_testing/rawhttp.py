@@ -21,8 +21,18 @@ class Answer:
         return json.loads(self.body)
 
 
-def connect(host: str, port: int, deadline_s: float = DEADLINE_S) -> socket.socket:
-    return socket.create_connection((host, port), timeout=deadline_s)
+def connect(host: str, port: int, deadline_s: float = DEADLINE_S, receive_bytes: int | None = None) -> socket.socket:
+    """`receive_bytes` bounds what the kernel takes for a client that does not read."""
+    sock = socket.socket()
+    if receive_bytes is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    sock.settimeout(deadline_s)
+    try:
+        sock.connect((host, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 def post(path: str, body: bytes, *headers: str) -> bytes:
@@ -76,17 +86,20 @@ def closed_within(sock: socket.socket, seconds: float) -> bool:
 
 
 def _chunked(sock: socket.socket, buffer: bytes) -> bytes:
-    body = b""
+    body: list[bytes] = []
+    data = bytearray(buffer)
+    at = 0
     while True:
-        while b"\r\n" not in buffer:
-            buffer += _more(sock)
-        size, _, buffer = buffer.partition(b"\r\n")
-        length = int(size, 16)
-        while len(buffer) < length + 2:
-            buffer += _more(sock)
-        body, buffer = body + buffer[:length], buffer[length + 2 :]
+        while (end := data.find(b"\r\n", at)) < 0:
+            data += _more(sock)
+        length = int(bytes(data[at:end]), 16)
+        at = end + 2
+        while len(data) < at + length + 2:
+            data += _more(sock)
+        body.append(bytes(data[at : at + length]))
+        at += length + 2
         if not length:
-            return body
+            return b"".join(body)
 
 
 def _more(sock: socket.socket) -> bytes:

@@ -81,7 +81,8 @@ class RunningRouter:
 
     def states(self, name: str = SERVICE) -> dict[str, str]:
         """State of each replica."""
-        return {replica["name"]: replica["state"] for replica in self.service_state(name)["replicas"]}
+        found = [one for one in self.state()["services"] if one["name"] == name]
+        return {replica["name"]: replica["state"] for one in found for replica in one["replicas"]}
 
     def metric(self, name: str, **labels: str) -> float:
         """Sum of the samples of one metric that have these labels."""
