@@ -8,6 +8,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import click
 import orjson
@@ -18,6 +19,10 @@ from shoal_cli import loops
 from shoal_cli import screen as screens
 from shoal_cli.demo import cluster, environment, install, picture, result, stage, story
 from shoal_cli.replay import show
+
+DIAGNOSIS = "diagnosis.txt"
+INTERRUPTED = "interrupted"
+Value = TypeVar("Value")
 
 
 @click.command()
@@ -73,7 +78,7 @@ async def _play(options: story.Options, console: Console) -> result.Result:
         with _cancelled_by_signals():
             await _with_cluster(options, scene, told)
     except asyncio.CancelledError:
-        problem = "interrupted"
+        problem = INTERRUPTED
     except (story.DemoError, install.InstallError, cluster.LocalError) as error:
         problem = str(error)
     finally:
@@ -83,7 +88,8 @@ async def _play(options: story.Options, console: Console) -> result.Result:
     if problem:
         found = result.stopped(found, problem)
     console.print(report(found))
-    _say_place(options, told, console, keep=options.keep and not problem, failed=bool(problem))
+    kept = options.keep and not problem
+    _say_place(options, told, console, keep=kept, failed=not found.succeeded and problem != INTERRUPTED)
     return found
 
 
@@ -94,21 +100,33 @@ async def _with_cluster(options: story.Options, scene: stage.Stage, told: story.
     played = False
     try:
         with scene.phase("local cluster"):
-            local = await asyncio.to_thread(cluster.start, options.folder, settings, scene.tell)
+            local = await _whole(cluster.start, options.folder, settings, scene.tell)
         try:
             await told.play(local)
-        except (story.DemoError, install.InstallError, cluster.LocalError):
-            # Pods' logs go with the cluster: what explains the failure is kept first.
-            tools = install.Tools(local.binaries, local.kubeconfig)
-            text = await asyncio.to_thread(install.diagnose, tools)
-            (options.folder / "logs" / "diagnosis.txt").write_text(text)
-            raise
-        played = True
+            played = True
+        finally:
+            # Pods' logs go with the cluster: what explains a failure is kept first.
+            if not told.result().succeeded:
+                await _whole(_keep_diagnosis, local, options.folder / "logs" / DIAGNOSIS)
     finally:
         if not (played and options.keep):
             with scene.phase("stop"):
-                # Shielded: a second Ctrl-C must not leave processes behind.
-                await asyncio.shield(asyncio.to_thread(cluster.stop, options.folder, scene.tell))
+                await _whole(cluster.stop, options.folder, scene.tell)
+
+
+async def _whole(function: Callable[..., Value], *arguments: object) -> Value:
+    """Runs a blocking function to its end also when we are cancelled meanwhile: half a start could not be stopped, and
+    half a stop would leave processes behind."""
+    task = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
+
+
+def _keep_diagnosis(local: cluster.Cluster, path: Path) -> None:
+    path.write_text(install.diagnose(install.Tools(local.binaries, local.kubeconfig)))
 
 
 def report(found: result.Result) -> Table:
@@ -140,9 +158,9 @@ def _say_place(options: story.Options, told: story.Story, console: Console, *, k
     """Where to look, or how to go on; the folder goes when nobody needs it."""
     if not keep:
         if failed:
-            console.print(
-                f"Logs are in {options.folder}/logs; begin with diagnosis.txt", highlight=False, soft_wrap=True
-            )
+            logs = options.folder / "logs"
+            first = f"; begin with {DIAGNOSIS}" if (logs / DIAGNOSIS).exists() else ""
+            console.print(f"Logs are in {logs}{first}", highlight=False, soft_wrap=True)
         else:
             shutil.rmtree(options.folder, ignore_errors=True)
         return

@@ -38,16 +38,16 @@ class Tools:
 
 def install_chart(tools: Tools, chart: Path) -> str:
     command = [str(tools.binaries / "helm"), "install", "shoal", str(chart), f"--kubeconfig={tools.kubeconfig}"]
-    command += ["--namespace", NAMESPACE, "--create-namespace"]
+    command += ["--namespace", NAMESPACE, "--create-namespace", "--wait", f"--timeout={HELM_TIMEOUT_S:.0f}s"]
     for value in VALUES:
         command += ["--set", value]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=HELM_TIMEOUT_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HELM_TIMEOUT_S + 10, check=False)
     except (subprocess.TimeoutExpired, OSError) as error:
         raise InstallError(f"helm install: {error}") from error
     if done.returncode != 0:
         raise InstallError(f"helm install: {done.stderr.strip()}")
-    return "helm install shoal charts/shoal --namespace shoal --create-namespace " + " ".join(
+    return "helm install shoal charts/shoal --namespace shoal --create-namespace --wait " + " ".join(
         f"--set {value}" for value in VALUES
     )
 

@@ -20,7 +20,10 @@ REFRESH_S = 0.5
 SAMPLE_S = 1.0
 LINE_S = 5.0
 SERIES_MAX = 90
-EVENTS_SHOWN = 8
+EVENTS_SHOWN_MAX = 8
+EVENTS_SHOWN_MIN = 2
+OTHER_ROWS = 24
+"""Rows of everything but events when all phases and six replicas are shown."""
 BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -31,6 +34,7 @@ class Picture:
         self.recorder: results.Recorder | None = None
         self._ttft: deque[float | None] = deque(maxlen=SERIES_MAX)
         self._ready: deque[float | None] = deque(maxlen=SERIES_MAX)
+        self._events_shown = EVENTS_SHOWN_MAX
 
     async def draw(self, console: Console) -> None:
         """Until cancelled."""
@@ -39,6 +43,7 @@ class Picture:
                 await asyncio.sleep(LINE_S)
                 if line := self.line():
                     console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._events_shown = max(EVENTS_SHOWN_MIN, min(EVENTS_SHOWN_MAX, console.height - OTHER_ROWS))
         with Live(self.render(), console=console, auto_refresh=False) as live:
             turn = 0
             while True:
@@ -126,7 +131,7 @@ class Picture:
 
     def _events(self) -> Table:
         table = Table.grid(padding=(0, 2))
-        for event in list(self._stage.events)[-EVENTS_SHOWN:]:
+        for event in list(self._stage.events)[-self._events_shown :]:
             table.add_row(f"{event.at_s:5.1f} s", Text(event.text, overflow="ellipsis", no_wrap=True))
         return table
 

@@ -38,7 +38,7 @@ def line(now: results.Live) -> str:
 
 
 def picture(now: results.Live) -> Table:
-    table = Table(title=f"replay, {now.elapsed_s:.0f} s", title_justify="left")
+    table = Table(title=f"replay, {now.elapsed_s:.0f} s", title_justify="left", box=None, header_style="bold")
     cells: dict[str, str] = {
         "sessions": str(now.sessions_active),
         "in flight": str(now.in_flight),
