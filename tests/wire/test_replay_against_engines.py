@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +16,7 @@ from shoal_testing import engines, waiting
 pytestmark = pytest.mark.wire
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"
-PROFILE = {"profile": "kimi-k2.5-b200", "env": {"SHOAL_SIM_LOAD_SECONDS": "0"}}
+PROFILE: dict[str, Any] = {"profile": "kimi-k2.5-b200", "env": {"SHOAL_SIM_LOAD_SECONDS": "0"}}
 
 
 def plan(url: str, **pace: object) -> run.Plan:
@@ -29,7 +30,7 @@ def plan(url: str, **pace: object) -> run.Plan:
 
 
 async def test_every_turn_is_answered_exactly_and_the_cache_is_used_as_the_trace_allows() -> None:
-    with engines.engines(1, speedup=200.0, **PROFILE) as fleet:  # type: ignore[arg-type]
+    with engines.engines(1, speedup=200.0, **PROFILE) as fleet:
         summary = await run.run(plan(fleet[0].url, turns_max=40), quiet())
     assert (summary.requests, summary.completed, summary.failed) == (40, 40, 0)
     assert summary.errors == {}
@@ -40,7 +41,7 @@ async def test_every_turn_is_answered_exactly_and_the_cache_is_used_as_the_trace
 
 
 async def test_killed_engine_is_counted_and_the_replay_goes_on() -> None:
-    with engines.engines(1, speedup=20.0, **PROFILE) as fleet:  # type: ignore[arg-type]
+    with engines.engines(1, speedup=20.0, **PROFILE) as fleet:
         recorder = results.Recorder()
         async with run.connections(8) as session:
             made = plan(fleet[0].url, turns_max=12)
@@ -60,7 +61,7 @@ async def test_killed_engine_is_counted_and_the_replay_goes_on() -> None:
 
 def test_command_replays_mooncake_and_writes_the_report(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    with engines.engines(1, speedup=500.0, **PROFILE) as fleet:  # type: ignore[arg-type]
+    with engines.engines(1, speedup=500.0, **PROFILE) as fleet:
         arguments = ["--trace", str(SAMPLES / "mooncake-sample.jsonl"), "--url", fleet[0].url, "--limit", "20"]
         arguments += ["--speedup", "50", "--verify", "--gpus", "8", "--json", str(report)]
         done = CliRunner().invoke(command.replay, arguments)
