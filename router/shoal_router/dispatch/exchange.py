@@ -13,12 +13,12 @@ import orjson
 
 from shoal_router import log, model
 from shoal_router.admission.ticket import Ticket
-from shoal_router.dispatch import reply, splice, sse
+from shoal_router.dispatch import explain, failures, reply, splice, sse
 from shoal_router.dispatch.api import Api
 from shoal_router.dispatch.checks import RID_LENGTH, Checked
 from shoal_router.dispatch.handle import Handle
 from shoal_router.dispatch.service import Service
-from shoal_router.errors import OVERLOADED, SERVER_ERROR, ApiError, Shape
+from shoal_router.errors import ApiError, Shape
 from shoal_router.policy.binding import Binding
 from shoal_router.upstream.connection import Connection, Failure, Headers
 
@@ -30,6 +30,8 @@ LOSSES_MAX: Final = 1
 """A request that was lost with so many engines is tried on one more and no further: it may be what killed them."""
 RETRY_STATUSES: Final = frozenset((502, 503, 504))
 _EVENTS: Final = b"text/event-stream"
+_TAIL_BYTES: Final = 4096
+"""Of a large answer, where its usage is."""
 
 
 class Client(Protocol):
@@ -60,8 +62,8 @@ class Exchange:
         "_arrived_s",
         "_binding",
         "_body",
+        "_body_bytes",
         "_body_held",
-        "_checked",
         "_client",
         "_connection",
         "_dispatcher",
@@ -73,6 +75,8 @@ class Exchange:
         "_headers",
         "_length",
         "_losses",
+        "_named",
+        "_own_rid",
         "_replica",
         "_request",
         "_response_headers",
@@ -85,6 +89,7 @@ class Exchange:
         "_terms",
         "_ticket",
         "_tokens_seen",
+        "_usage_unset",
         "paused",
         "streaming",
         "waits_for_connection",
@@ -106,8 +111,11 @@ class Exchange:
         self._service = service
         self._client = client
         self._api = api
-        self._checked = checked
+        self._named = checked.doc.get("model")
+        self._own_rid = checked.rid is not None
+        self._usage_unset = checked.usage_unset
         self._body = body
+        self._body_bytes = len(body)
         self._headers = headers
         self._request = request
         """None: the call needs no place in the engine's batch, only its tokenizer."""
@@ -182,7 +190,7 @@ class Exchange:
         handle.pool.acquire(self)
 
     def on_rejected(self, outcome: model.Outcome, retry_after_s: float) -> None:
-        error = self._error or _rejection(outcome, retry_after_s)
+        error = self._error or failures.rejection(outcome, retry_after_s)
         if error.status == 503 and error.retry_after_s is None:
             error = ApiError(503, error.message, error.reason, error.type, code=error.code, retry_after_s=retry_after_s)
         self._finish_with_error(error)
@@ -199,12 +207,11 @@ class Exchange:
         handle = self._handle
         assert handle is not None
         body = self._body
-        checked = self._checked
-        named = checked.doc.get("model")
+        named = self._named
         if self._api is not Api.GENERATE and named != self._service.table.served_name and not self._is_adapter(named):
             body = splice.with_value(body, "model", orjson.dumps(self._service.table.served_name))
         fields = []
-        if self._rid and checked.rid is None:
+        if self._rid and not self._own_rid:
             fields.append(b'"rid":"%b"' % self._rid.encode())
         if self._strips_usage():
             fields.append(b'"stream_options":{"include_usage":true}')
@@ -228,7 +235,7 @@ class Exchange:
         """Ask for usage that the client did not ask for, and take it out of the stream again."""
         handle = self._handle
         info = handle.info if handle is not None else None
-        return self._checked.usage_unset and info is not None and not info.usage_by_default
+        return self._usage_unset and info is not None and not info.usage_by_default
 
     def on_head(self, status: int, headers: Headers) -> None:
         self._status = status
@@ -276,6 +283,7 @@ class Exchange:
             self._service.core.tokens(self._binding, scanner.events, now_s)
         first, self._body_held = b"".join(self._body_held), []
         self._client.start(self._status, self._head(), None, first)
+        self._forget_request()
 
     def _hold_or_pass(self, data: bytes) -> None:
         """A body that is no stream is held until it is whole or too large: until then it can be asked for elsewhere."""
@@ -288,8 +296,15 @@ class Exchange:
             first, self._body_held = b"".join(self._body_held), []
             self._tail = first[-_TAIL_BYTES:]
             self._client.start(self._status, self._head(), self._length, first)
+            self._forget_request()
         elif self._status >= 400 and sum(map(len, self._body_held)) > HELD_BYTES_MAX:
             self._body_held = self._body_held[:1]
+
+    def _forget_request(self) -> None:
+        """It cannot be sent again now; a stream may live for minutes, and its prompt is most of what it weighs."""
+        self._body = b""
+        self._request = None
+        self._ticket = None
 
     def on_end(self) -> None:
         self._connection = None
@@ -338,7 +353,7 @@ class Exchange:
         handle.on_failure(self._dispatcher.now())
         if failure is Failure.CONNECT:
             self._dispatcher.suspect(handle)
-        self._fail(model.Outcome.REPLICA_FAILED, _FAILURES[failure])
+        self._fail(model.Outcome.REPLICA_FAILED, failures.BROKEN[failure])
 
     # Ends
 
@@ -435,7 +450,7 @@ class Exchange:
                 self._service.core.release(binding, self._dispatcher.now(), failed=True)
 
     def on_replica_lost(self, outcome: model.Outcome) -> None:
-        self._fail(outcome, _LOST[outcome])
+        self._fail(outcome, failures.LOST[outcome])
 
     # The client
 
@@ -482,32 +497,9 @@ class Exchange:
         return headers + self._explained() if self._explain else headers
 
     def _explained(self) -> Headers:
-        """Headers of `x-shoal-explain: 1`."""
-        binding = self._binding
-        if not self._explain or binding is None:
+        if not self._explain or self._binding is None:
             return []
-        name = binding.replica.name
-        found = [
-            (b"x-shoal-replica", name.encode()),
-            (b"x-shoal-attempt", b"%d" % (binding.attempt + 1)),
-            (b"x-shoal-queue-ms", b"%.1f" % (binding.queued_s * 1e3)),
-            (b"x-shoal-prompt-tokens", b"%d" % binding.prompt_tokens),
-            (b"x-shoal-matched-tokens", b"%d" % binding.matched_tokens),
-            (b"x-shoal-cost-ms", b"%.1f" % (binding.cost_s * 1e3)),
-        ]
-        terms = self._terms.get(name)
-        if terms is not None:
-            text = ", ".join(
-                f"{label}={value * 1e3:.1f}"
-                for label, value in (
-                    ("busy", terms.busy_s),
-                    ("work", terms.work_s),
-                    ("interference", terms.interference_s),
-                    ("kv_pressure", terms.kv_pressure_s),
-                )
-            )
-            found.append((b"x-shoal-cost-terms-ms", f"{text}, price={terms.price:.2f}".encode()))
-        return found
+        return explain.headers(self._binding, self._terms.get(self._binding.replica.name))
 
     def _count(self, status: int, reason: str) -> None:
         self._service.counters.requests[status, reason] += 1
@@ -520,33 +512,5 @@ class Exchange:
                 reason=reason,
                 replica=self._replica,
                 seconds=round(self._dispatcher.now() - self._arrived_s, 4),
-                bytes=len(self._body),
+                bytes=self._body_bytes,
             )
-
-
-_TAIL_BYTES: Final = 4096
-_FAILURES: Final = {
-    Failure.CONNECT: "The engine could not be reached.",
-    Failure.STALE: "The engine closed the connection.",
-    Failure.RESET: "The engine closed the connection before it answered.",
-    Failure.TRUNCATED: "The engine's answer was cut off.",
-    Failure.MALFORMED: "The engine's answer was malformed.",
-}
-_LOST: Final = {
-    model.Outcome.REPLICA_FAILED: "The engine that served this request is gone.",
-    model.Outcome.REPLICA_STALLED: "The engine that served this request stopped answering.",
-}
-_REJECTIONS: Final = {
-    model.Outcome.QUEUE_FULL: "The waiting queue of this model is full.",
-    model.Outcome.TENANT_LIMIT: "Your share of this model's waiting queue is full.",
-    model.Outcome.EXPIRED: "No engine had room for this request in time.",
-    model.Outcome.NO_REPLICA: "No engine is available for this model.",
-    model.Outcome.DRAINING: "This router is shutting down.",
-}
-
-
-def _rejection(outcome: model.Outcome, retry_after_s: float) -> ApiError:
-    status = outcome.http_status
-    message = _REJECTIONS.get(outcome, "The engine failed to answer this request.")
-    kind = OVERLOADED if status in (429, 503) else SERVER_ERROR
-    return ApiError(status, message, outcome.value, type=kind, code=outcome.value, retry_after_s=retry_after_s)
