@@ -155,6 +155,8 @@ def main() -> None:
         folder = ensure(lambda line: print(line, file=sys.stderr, flush=True))
     except gobuild.BuildError as error:
         raise SystemExit(str(error)) from error
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     print(folder)
 
 

@@ -1,7 +1,9 @@
 """The cached build's decisions and the cluster's certificates."""
 
+import concurrent.futures
 import ssl
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,36 @@ from shoal_local.pki import Pki
 
 
 def test_estimate_uses_the_measured_rate_once_there_is_one() -> None:
-    assert Estimate(0, 3000, 0.0, 2).remaining_s() == pytest.approx(3000 * 0.27 / 2 + 10)
-    assert Estimate(1500, 3000, 300.0, 2).remaining_s() == pytest.approx(310)
-    assert "1500 of 3000 packages (50 %), about 5 min 10 s left" in Estimate(1500, 3000, 300.0, 2).line()
-    assert "linking" in Estimate(3000, 3000, 600.0, 2).line()
+    megabytes = 100 * 10**6
+    assert Estimate(0, 3000, 0, megabytes, 0.0, 2).remaining_s() == pytest.approx(100 * 6.9 / 2 + 10)
+    assert Estimate(1500, 3000, megabytes // 2, megabytes, 172.5, 2).remaining_s() == pytest.approx(50 * 6.9 / 2 + 10)
+    slower = Estimate(2900, 3000, megabytes * 9 // 10, megabytes, 900.0, 2)
+    assert slower.remaining_s() == pytest.approx(0.9 * 100 + 0.1 * 34.5 + 10)
+    assert "2900 of 3000 packages (90 %), about 1 min 43 s left" in slower.line()
+    assert "linking" in Estimate(3000, 3000, megabytes, megabytes, 600.0, 2).line()
+
+
+def test_two_builds_at_once_are_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(binaries.ASSETS_VARIABLE, raising=False)
+    monkeypatch.setattr(binaries, "_check_runs", lambda _folder: None)
+    waiting, builds = threading.Event(), list[Path]()
+
+    def build(_sources: Path, target: Path, _progress: gobuild.Progress) -> None:
+        builds.append(target)
+        target.touch(mode=0o755)
+        assert waiting.wait(20)
+
+    def progress(line: str) -> None:
+        if "waiting for it" in line:
+            waiting.set()
+
+    monkeypatch.setattr(gobuild, "build", build)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = [future.result(20) for future in [pool.submit(binaries.ensure, progress) for _ in range(2)]]
+    assert found[0] == found[1]
+    assert len(builds) == 1
+    assert binaries.missing_programs(found[0]) == []
 
 
 @pytest.mark.parametrize(

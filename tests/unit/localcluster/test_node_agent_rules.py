@@ -169,8 +169,8 @@ def test_image_map_survives_writing_and_reading() -> None:
 
 
 def test_image_map_error_names_the_field() -> None:
-    with pytest.raises(InvalidFileError, match=r"^test: images\.0\.paht: Extra inputs"):
-        images.parse_images("images: [{image: x, paht: [/a]}]", "test")
+    with pytest.raises(InvalidFileError, match=r"^test: images\.0\.place: Extra inputs"):
+        images.parse_images("images: [{image: x, place: [/a]}]", "test")
 
 
 def test_default_nodes_are_a_fleet() -> None:
