@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from shoal_local import faults
+from shoal_local.controlplane import ControlPlane
 from shoal_local.identity import ADDRESS_ANNOTATION
 from shoal_local.node_agent import NodeAgent
 from shoal_testing.apiserver import Tool
@@ -430,3 +431,27 @@ def test_silent_agent_makes_nodes_not_ready(cluster: Cluster, local_cluster: Nod
         began = time.monotonic()
         local_cluster.start()
     assert time.monotonic() - began < 60
+
+
+def test_pods_go_on_while_the_api_server_is_away(
+    cluster: Cluster, local_cluster: NodeAgent, control_plane: ControlPlane
+) -> None:
+    cluster.apply(pod("alone", shell("exec sleep 600")), pod("leaving", shell("exec sleep 600")))
+    cluster.wait_ready("alone")
+    cluster.wait_ready("leaving")
+    folder = local_cluster.settings.folder.parent
+    target = faults.find_container(folder, "alone", cluster.namespace, None)
+    control_plane.stop_apiserver()
+    try:
+        faults.send(target, signal.SIGKILL)
+
+        def restarted() -> bool:
+            running = [each for each in faults.running_containers(folder) if each.namespace == cluster.namespace]
+            return any(each.pod == "alone" and each.pid != target.pid for each in running)
+
+        wait_until(restarted, "restarted without an API server")
+    finally:
+        control_plane.start_apiserver()
+    wait_until(lambda: cluster.container("alone").get("restartCount") == 1, "the restart is reported")
+    cluster.wait_ready("alone")
+    cluster("delete", "pod", "leaving", "--timeout=30s")
