@@ -107,13 +107,31 @@ class Model(meta.SpecModel):
     """The model's dimensions, where Shoal has no built-in shape for it."""
 
 
+class SecretKey(meta.SpecModel):
+    """One entry of a Secret in the ModelService's namespace."""
+
+    name: str = Field(max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")
+    """Name of the Secret."""
+    key: str = Field(max_length=253, pattern=r"^[A-Za-z0-9._-]+$")
+    """Which of its entries."""
+
+
 class EnvVar(meta.SpecModel):
     """One environment variable of the engine's container."""
+
+    rules: ClassVar[tuple[meta.Rule, ...]] = (
+        meta.Rule(
+            "!has(self.secret) || size(self.value) == 0",
+            "value and secret exclude each other: a variable has one source",
+        ),
+    )
 
     name: str = Field(max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """Name of the variable."""
     value: str = Field(default="", max_length=4096)
     """Its value."""
+    secret: SecretKey | None = None
+    """Take the value from a Secret: a token for gated weights belongs here, not into `value`."""
 
 
 class Engine(meta.SpecModel):

@@ -125,6 +125,12 @@ CASES = {
         {"model": {"aliases": ["other"]}},
         before={},
     ),
+    "one source a variable": _service(
+        ".spec.engine.env[]",
+        "value and secret exclude each other",
+        {"engine": {"env": [{"name": "HF_TOKEN", "value": "x", "secret": {"name": "hub", "key": "token"}}]}},
+        {"engine": {"env": [{"name": "HF_TOKEN", "secret": {"name": "hub", "key": "token"}}]}},
+    ),
     "mla dimensions": _service(".spec.model.shape", "kvLoraRank (MLA) needs", _shape(qkRopeHeadDim=None), _shape()),
     "head dimension": _service(
         ".spec.model.shape", "headDim is needed without MLA", _shape(kvLoraRank=0), _shape(kvLoraRank=0, headDim=128)

@@ -73,7 +73,7 @@ def _help_of(program: Path, verb: str) -> str:
 
 
 _GENERAL = {"kubectl": ("options",), "helm": ("--help",)}
-_TWO_WORDS = {("rollout", "status"), ("auth", "can-i"), ("repo", "add"), ("create", "namespace"), ("config", "view")}
+_TWO_WORDS = {("rollout", "status"), ("auth", "can-i"), ("repo", "add"), ("create", "namespace"), ("create", "secret")}
 
 
 def _check_go_tool(program: Path, words: tuple[str, ...]) -> None:
@@ -86,7 +86,7 @@ def _check_go_tool(program: Path, words: tuple[str, ...]) -> None:
             skip = True
         elif not word.startswith("-"):
             plain.append(word)
-    verb = " ".join(plain[:2]) if tuple(plain[:2]) in _TWO_WORDS else plain[0]
+    verb = " ".join(plain[: 2 + (plain[:2] == ["create", "secret"])]) if tuple(plain[:2]) in _TWO_WORDS else plain[0]
     text = _help_of(program, verb)
     for word in words[1:]:
         flag = word.split("=")[0]

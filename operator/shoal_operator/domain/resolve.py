@@ -188,7 +188,7 @@ def _engine(engine: modelservice.Engine) -> values.Engine:
         version=engine.version,
         image=engine.image or ENGINE_IMAGE.format(version=engine.version),
         args=_args(engine.args),
-        env=tuple(sorted((one.name, one.value) for one in engine.env)),
+        env=tuple((one.name, _env_value(one)) for one in sorted(engine.env, key=lambda one: one.name)),
         unchecked=engine.unchecked,
     )
 
@@ -224,3 +224,9 @@ def _scaling(scaling: modelservice.Scaling | None) -> values.Scaling | None:
         window_s=quantities.duration_s(scaling.behavior.scale_down_window),
         starts_max=scaling.behavior.max_concurrent_starts,
     )
+
+
+def _env_value(variable: modelservice.EnvVar) -> values.EnvValue:
+    if variable.secret is None:
+        return variable.value
+    return values.SecretKey(variable.secret.name, variable.secret.key)

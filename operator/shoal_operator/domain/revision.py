@@ -71,7 +71,7 @@ def content(service: values.Service) -> dict[str, Any]:
             "version": service.engine.version,
             "image": service.engine.image,
             "args": _args(service.engine.args),
-            "env": [list(one) for one in service.engine.env],
+            "env": [[name, _env_value(value)] for name, value in service.engine.env],
             "unchecked": service.engine.unchecked,
         },
         "limits": {"running": service.running_max, "queued": service.queued_max},
@@ -88,6 +88,10 @@ def content(service: values.Service) -> dict[str, Any]:
         },
         "hardware": sorted((_profile(profile) for profile in service.profiles), key=lambda one: str(one["gpu"])),
     }
+
+
+def _env_value(value: values.EnvValue) -> str | dict[str, str]:
+    return value if isinstance(value, str) else {"secret": value.name, "key": value.key}
 
 
 def _profile(profile: values.Profile) -> dict[str, Any]:

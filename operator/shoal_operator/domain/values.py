@@ -113,13 +113,24 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretKey:
+    """A value that stays in its Secret; only the kubelet reads it."""
+
+    name: str
+    key: str
+
+
+EnvValue = str | SecretKey
+
+
+@dataclass(frozen=True, slots=True)
 class Engine:
     """Engine version, image and the user's own additions. `args` are checked; with `unchecked` they go as they are."""
 
     version: str
     image: str
     args: Args = ()
-    env: tuple[tuple[str, str], ...] = ()
+    env: tuple[tuple[str, EnvValue], ...] = ()
     unchecked: bool = False
 
 

@@ -119,6 +119,12 @@ def _spread(service: values.Service, key: str) -> dict[str, Any]:
     }
 
 
+def _variable(name: str, value: values.EnvValue) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"name": name, "value": value}
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": value.name, "key": value.key}}}
+
+
 def _container(service: values.Service, profile: values.Profile, mounts: list[dict[str, Any]]) -> meta.Manifest:
     started = launch.render_launch(service, profile)
     gpus = {profile.pool.resource_name: str(profile.gpus)}
@@ -129,7 +135,7 @@ def _container(service: values.Service, profile: values.Profile, mounts: list[di
         "imagePullPolicy": "IfNotPresent",
         "command": list(started.command),
         "args": list(started.argv),
-        "env": [pod_ip, *({"name": name, "value": value} for name, value in started.env)],
+        "env": [pod_ip, *(_variable(name, value) for name, value in started.env)],
         "ports": [{"name": "http", "containerPort": keys.ENGINE_PORT, "protocol": "TCP"}],
         "resources": {"limits": dict(gpus), "requests": dict(gpus)},
         "startupProbe": {

@@ -76,8 +76,12 @@ def _command_text(started: launch.Launch) -> str:
             groups.append([argument])
         else:
             groups[-1].append(argument)
-    environment = [f"  {name}={shlex.quote(value)} \\" for name, value in started.env]
+    environment = [f"  {name}={_env_text(value)} \\" for name, value in started.env]
     return "\n".join([*environment, " \\\n".join("  " + shlex.join(group) for group in groups)])
+
+
+def _env_text(value: values.EnvValue) -> str:
+    return shlex.quote(value) if isinstance(value, str) else f"'<{value.key} of Secret {value.name}>'"
 
 
 def _step_text(step: fleet.Step) -> str:

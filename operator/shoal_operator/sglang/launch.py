@@ -68,7 +68,7 @@ class Launch:
 
     command: tuple[str, ...]
     argv: tuple[str, ...]
-    env: tuple[tuple[str, str], ...]
+    env: tuple[tuple[str, values.EnvValue], ...]
 
 
 def merged_flags(service: values.Service, profile: values.Profile) -> dict[str, values.ArgValue]:
@@ -193,9 +193,9 @@ def _speculation(service: values.Service, profile: values.Profile) -> dict[str, 
     }
 
 
-def _env(service: values.Service, profile: values.Profile) -> tuple[tuple[str, str], ...]:
+def _env(service: values.Service, profile: values.Profile) -> tuple[tuple[str, values.EnvValue], ...]:
     """Environment, the user's own last so that it wins."""
-    env = {
+    env: dict[str, values.EnvValue] = {
         # Lets a router set the request id without touching the body.
         "SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES": "1",
         # uvicorn's own 5 s would race the routers' pooled connections.

@@ -1,7 +1,7 @@
 """What `shoal plan` and `shoal fit` print."""
 
 from shoal_operator.domain import fleet, naming, revision
-from shoal_operator.render import text
+from shoal_operator.render import engine, text
 from shoal_operator.sglang import accept
 from shoal_testing import services
 
@@ -17,6 +17,18 @@ def test_plan_shows_command_and_steps() -> None:
     assert f"1. create replica 0 of {current.short} on B200" in shown
     assert "drain m-aaaaaaaa-0 (Outdated)" in shown
     assert shown.rstrip().endswith("done")
+
+
+def test_plan_shows_the_name_of_a_secret_and_never_its_value() -> None:
+    variables = [{"name": "HF_TOKEN", "secret": {"name": "hub", "key": "token"}}]
+    service = services.service("quickstart", engine={"env": variables})
+    current = revision.current(service, None, None)
+    shown = text.plan_text(service, current, fleet.Fleet(current.short, 1, (), {"B200": 1}))
+    assert "HF_TOKEN='<token of Secret hub>'" in shown
+    stateful_set = engine.render_replica(service, current, 0, service.profiles[0])[1]
+    container = stateful_set["spec"]["template"]["spec"]["containers"][0]
+    source = {"secretKeyRef": {"name": "hub", "key": "token"}}
+    assert {"name": "HF_TOKEN", "valueFrom": source} in container["env"]
 
 
 def test_plan_shows_what_holds() -> None:
