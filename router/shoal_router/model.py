@@ -94,6 +94,15 @@ class Prompt:
     """Bytes of further prompts of a batch: work, but no part of the prefix."""
     salt: int = 0
     """Separates caches that an engine keeps apart (cache salt, adapter)."""
+    dropped_bytes: int = 0
+    """Length of `data` where it was dropped after hashing: a stream lives for minutes, its prompt need not."""
+
+    @property
+    def data_bytes(self) -> int:
+        return len(self.data) or self.dropped_bytes
+
+    def without_data(self) -> "Prompt":
+        return Prompt(b"", self.tokens, self.rest_bytes, self.salt, self.data_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,10 +83,6 @@ class Dispatcher:
         """A connection was refused: look at once whether the replica is gone."""
         self.fleet.probe_now(handle)
 
-    def reject_waiting(self, outcome: model.Outcome) -> None:
-        for service in self.fleet.services.values():
-            service.core.reject_all(outcome, self.now())
-
 
 def _ignore(_: Answer | NoAnswer) -> Any:
     return None

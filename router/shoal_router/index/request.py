@@ -36,11 +36,11 @@ def read(
 ) -> model.Request:
     """Facts of a request. `headers` have lower-case names; `session_headers` is the order of router.sessions.
 
-    Prompts are hashed here, once; nothing refers to `body` afterwards.
+    Prompts are hashed here, once; nothing refers to `body` or the canonical bytes afterwards.
     """
     canonical = _PROMPTS[api](body)
     return model.Request(
-        prompt=canonical,
+        prompt=canonical.without_data(),
         chain=chain.chain(canonical.data, canonical.salt),
         session=session.find(headers, body, session_headers, canonical),
         parent=session.parent(headers),

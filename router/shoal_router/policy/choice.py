@@ -37,7 +37,7 @@ class Query:
         self.request = request
         self.prompt_tokens = prompt_tokens
         self.kv_output = kv_output
-        size = max(1, len(request.prompt.data) + request.prompt.rest_bytes)
+        size = max(1, request.prompt.data_bytes + request.prompt.rest_bytes)
         ratio = prompt_tokens / size
         limit = prompt_tokens - 1  # an engine always computes at least the last token
         self.levels = [(bits, min(limit, int(chains.length_bytes(hashes) * ratio)), hashes) for bits, hashes in levels]

@@ -154,7 +154,7 @@ class Pool:
         """Reserve: requests, prefill seconds, KV tokens; and the mirror holds the prompt from now on."""
         load, query = chosen.load, chosen.query
         request = query.request
-        data_bytes = len(request.prompt.data)
+        data_bytes = request.prompt.data_bytes
         ratio = query.prompt_tokens / max(1, data_bytes + request.prompt.rest_bytes)
         held = load.mirror
         depth = held.match(request.chain)

@@ -38,7 +38,7 @@ class Sizes:
             return max(1, prompt.tokens)
         if prompt.tokens is not None:
             return max(1, prompt.tokens + prompt.rest_bytes // 4)
-        return max(1, int((len(prompt.data) + prompt.rest_bytes) * self._tokens / self._bytes))
+        return max(1, int((prompt.data_bytes + prompt.rest_bytes) * self._tokens / self._bytes))
 
     def output(self, request: model.Request) -> float:
         """Tokens that the answer is expected to have."""
@@ -51,10 +51,10 @@ class Sizes:
 
     def learn_prompt(self, prompt: model.Prompt, tokens: int) -> None:
         """The engine counted so many tokens in this prompt."""
-        if prompt.tokens is not None or prompt.rest_bytes or tokens <= 0 or not prompt.data:
+        if prompt.tokens is not None or prompt.rest_bytes or tokens <= 0 or not prompt.data_bytes:
             return
         low, high = _BPT_BOUNDS
-        size = min(max(len(prompt.data), tokens * low), tokens * high)
+        size = min(max(prompt.data_bytes, tokens * low), tokens * high)
         self._tokens += tokens
         self._bytes += size
         if self._tokens > _MEMORY_TOKENS:
