@@ -215,6 +215,43 @@ def test_deaf_container_is_killed_after_its_grace(cluster: Cluster) -> None:
     assert cluster.get("pod", "deaf") is None
 
 
+def test_second_deletion_may_be_less_patient(cluster: Cluster) -> None:
+    cluster.apply(pod("deaf", shell("trap '' TERM; while :; do sleep 0.1; done"), terminationGracePeriodSeconds=300))
+    cluster.wait_ready("deaf")
+    cluster("delete", "pod", "deaf", "--wait=false")
+    cluster("delete", "pod", "deaf", "--grace-period=1", "--timeout=30s")
+    assert cluster.get("pod", "deaf") is None
+
+
+def test_empty_dir_over_its_limit_evicts(cluster: Cluster) -> None:
+    volumes = [{"name": "small", "emptyDir": {"medium": "Memory", "sizeLimit": "64Ki"}}]
+    mounts = [{"name": "small", "mountPath": "/small"}]
+    script = "head -c 200000 /dev/zero > /small/big; exec sleep 600"
+    cluster.apply(pod("greedy", shell(script, volumeMounts=mounts), volumes=volumes))
+    cluster.wait_phase("greedy", "Failed")
+    status = cluster.status("greedy")
+    assert (status["reason"], status["message"]) == (
+        "Evicted",
+        'Usage of EmptyDir volume "small" exceeds the limit "64Ki".',
+    )
+
+
+def test_job_is_tried_until_it_succeeds(cluster: Cluster) -> None:
+    mounts = [{"name": "kept", "mountPath": "/kept"}]
+    script = "test -f /kept/once && exit 0; touch /kept/once; exit 5"
+    template = {
+        "spec": {
+            "restartPolicy": "OnFailure",
+            "containers": [shell(script, volumeMounts=mounts)],
+            "volumes": [{"name": "kept", "emptyDir": {}}],
+        }
+    }
+    cluster.apply(
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "work"}, "spec": {"template": template}}
+    )
+    cluster("wait", "job/work", "--for=condition=Complete", "--timeout=30s")
+
+
 def test_files_of_volumes_are_at_their_paths_and_follow_changes(cluster: Cluster) -> None:
     projected = {
         "sources": [

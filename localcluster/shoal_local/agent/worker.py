@@ -186,11 +186,10 @@ class PodWorker:
 
     async def _run_containers(self) -> None:
         for runner in self._inits:
-            if (
-                isinstance(runner.view.state, Terminated)
-                and runner.view.state.exit_code == 0
-                and not self._sidecar(runner)
-            ):
+            if self._deleting.is_set():
+                return
+            state = runner.view.state
+            if isinstance(state, Terminated) and state.exit_code == 0 and not self._sidecar(runner):
                 continue  # done before the agent was restarted
             task = self._start(runner)
             if self._sidecar(runner):
@@ -199,8 +198,10 @@ class PodWorker:
                 started.cancel()
                 continue
             ended = await asyncio.shield(task)
-            if self._deleting.is_set() or ended is None or ended.exit_code != 0:
+            if ended is None or ended.exit_code != 0:
                 return
+        if self._deleting.is_set():
+            return
         tasks = [self._start(runner) for runner in self._mains if not self._finished(runner)]
         if tasks:
             await asyncio.wait(tasks)
