@@ -15,7 +15,22 @@ from shoal_testing.apiserver import Tool
 
 YAML_BLOCKS = [block for block in markdown.blocks() if block.language.startswith("yaml")]
 COMMANDS = markdown.commands()
-ELSEWHERE = {"curl", "cd", "git", "pip", "docker", "tail", "cat", "jq", "export", "kill", "true", "wait", "sleep"}
+ELSEWHERE = {
+    "curl",
+    "eval",
+    "cd",
+    "git",
+    "pip",
+    "docker",
+    "tail",
+    "cat",
+    "jq",
+    "export",
+    "kill",
+    "true",
+    "wait",
+    "sleep",
+}
 """Programs that are not ours: their commands are run by the end-to-end tests where they talk to Shoal."""
 MANIFESTS = [block for block in YAML_BLOCKS if "apiVersion: shoal.dev/" in block.text]
 
