@@ -174,6 +174,7 @@ def _follow(
         shown = len(lines)
         if state is not None and state.supervisor == supervisor:
             if state.phase == "running":
+                _warn_of_limits(folder, progress)
                 if process is not None:
                     process.returncode = 0  # it goes on without us: no warning about an unreaped child
                 return state
@@ -186,6 +187,16 @@ def _follow(
                 f"the local cluster was not ready within {_UP_DEADLINE_S:.0f} s; logs are in {folder}/logs"
             )
         time.sleep(_POLL_S)
+
+
+def _warn_of_limits(folder: Path, progress: Progress) -> None:
+    """Says what Pods will not have on this machine; the node agent has tried it."""
+    said = json.loads((folder / "agent" / "ready").read_text())
+    if not said["private_root"]:
+        progress(
+            "Volumes will not be at their paths, ServiceAccount tokens among them, because this machine allows no mount "
+            f"namespaces ({said['reason']}). Operator and routers need them: run as root or allow user namespaces."
+        )
 
 
 def down(folder: Path, keep_data: bool, progress: Progress) -> bool:

@@ -1,6 +1,7 @@
 """`python -m shoal_local.agent SETTINGS.json`: the node agent's process. Started by the supervisor and by tests."""
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -117,7 +118,7 @@ async def _run_all(context: Context, manager: PodManager, specs: list[NodeSpec])
     ]
     tasks = [asyncio.create_task(part) for part in parts]
     stopping = asyncio.create_task(stop.wait())
-    ready = asyncio.create_task(_announce(keepers, settings.ready_file))
+    ready = asyncio.create_task(_announce(keepers, context))
     try:
         await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -131,11 +132,12 @@ async def _run_all(context: Context, manager: PodManager, specs: list[NodeSpec])
         await asyncio.gather(*tasks, stopping, ready, return_exceptions=True)
 
 
-async def _announce(keepers: list[NodeKeeper], ready_file: Path) -> None:
-    """Tells whoever started us that every node is registered."""
+async def _announce(keepers: list[NodeKeeper], context: Context) -> None:
+    """Tells whoever started us that every node is registered, and what this machine does not allow."""
     for keeper in keepers:
         await keeper.registered.wait()
-    await asyncio.to_thread(ready_file.write_text, str(os.getpid()))
+    said = {"pid": os.getpid(), "private_root": context.abilities.private_root, "reason": context.abilities.reason}
+    await asyncio.to_thread(context.settings.ready_file.write_text, json.dumps(said))
     log.info("Node agent runs %s nodes", len(keepers))
 
 

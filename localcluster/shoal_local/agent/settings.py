@@ -27,5 +27,5 @@ class Settings(pydantic.BaseModel):
 
     @property
     def ready_file(self) -> Path:
-        """Holds the agent's process id once its nodes are registered."""
+        """JSON with the agent's process id and what the machine allows, once its nodes are registered."""
         return self.folder / "ready"
