@@ -26,7 +26,7 @@ from shoal_local.identity import cluster_id_of, memory_root
 _UP_DEADLINE_S: Final = 180.0
 _DOWN_DEADLINE_S: Final = 60.0
 _POLL_S: Final = 0.1
-_DATA: Final = ("etcd", "agent/pods", "agent/claims", "pki", "conf", "kubeconfig", "state.json")
+_DATA: Final = ("etcd", "agent/pods", "agent/claims", "pki", "conf", "kubeconfig", "kube-cache", "state.json")
 
 Progress = Callable[[str], None]
 Phase = Literal["starting", "running", "stopping", "stopped", "failed"]
@@ -194,7 +194,7 @@ def _warn_of_limits(folder: Path, progress: Progress) -> None:
     said = json.loads((folder / "agent" / "ready").read_text())
     if not said["private_root"]:
         progress(
-            "Volumes will not be at their paths, ServiceAccount tokens among them, because this machine allows no mount "
+            "Volumes will not be at their paths, ServiceAccount tokens among them: this machine allows no mount "
             f"namespaces ({said['reason']}). Operator and routers need them: run as root or allow user namespaces."
         )
 
