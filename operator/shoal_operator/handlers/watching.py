@@ -89,7 +89,7 @@ class Watcher:
         try:
             await kopf.operator(
                 registry=self._registry(),
-                settings=_settings(),
+                settings=_settings(clusterwide=self._namespace is None),
                 standalone=True,
                 clusterwide=self._namespace is None,
                 namespaces=[] if self._namespace is None else [self._namespace],
@@ -126,32 +126,38 @@ class Watcher:
         )(on_event)
 
 
-def _settings() -> kopf.OperatorSettings:
+def _settings(*, clusterwide: bool) -> kopf.OperatorSettings:
     found = startup.settings()
+    # For one namespace kopf would list all namespaces, which nobody granted, and retry that for ten seconds.
+    found.scanning.disabled = not clusterwide
     for resource in MANAGED:
         selector = f"{keys.LABEL_MANAGED_BY}={keys.FIELD_MANAGER}"
         found.watching.label_selectors[resource.group, resource.version, resource.plural] = selector
     return found
 
 
-class RestartCounter(logging.Handler):
-    """Counts what kopf only logs: watch streams that were silent or too old, and requests that failed."""
+class RestartCounter(logging.Filter):
+    """Counts what kopf only logs: watch streams that were silent or too old, and requests that failed.
+
+    Of these it lets through what kopf gives up on; ten watches that each try nine times in ten seconds say nothing new.
+    """
 
     _MARKS: Final = ("Restarting the watch-stream", "is inactive, reconnecting", "failed; will retry")
 
     def __init__(self, metrics: Metrics) -> None:
-        super().__init__(logging.DEBUG)
+        super().__init__()
         self._metrics = metrics
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()
         if any(mark in message for mark in self._MARKS):
             self._metrics.watch_restarts.inc()
+            return False
+        return record.levelno >= logging.WARNING
 
     def install(self) -> None:
-        """On the two loggers that say so; at DEBUG they still print no more than before."""
+        """On the two loggers that say so."""
         for name in ("kopf._cogs.clients.watching", "kopf._cogs.clients.api"):
             logger = logging.getLogger(name)
-            logger.addHandler(self)
+            logger.addFilter(self)
             logger.setLevel(logging.DEBUG)
-            logger.propagate = False

@@ -1,16 +1,17 @@
 """A value read from the API that is kept until news says that it is old. One per list that reconcilers share.
 
 A reader never gets a value whose reading began before the last news: it waits for a new reading instead, which all
-waiting readers share. `interval_s` bounds how often that happens, so that a burst of events costs one reading a
-while and not one each; `age_max_s` bounds how long a missed event can matter.
+waiting readers share. Readings begin `interval_s` apart, further where they take long, so that a burst of events costs
+one reading and not one each; `age_max_s` bounds how long a missed event can matter.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+PAUSE_S_MAX: Final = 3.0
 
 
 class Cached(Generic[T]):
@@ -29,6 +30,7 @@ class Cached(Generic[T]):
         self._lock = asyncio.Lock()
         self._value: T | None = None
         self._read_at_s = float("-inf")
+        self._took_s = 0.0
         self._stale = True
 
     def touch(self) -> None:
@@ -38,7 +40,7 @@ class Cached(Generic[T]):
     async def get(self) -> T:
         async with self._lock:
             if self._stale or self._clock() - self._read_at_s > self._age_max_s or self._value is None:
-                pause_s = self._read_at_s + self._interval_s - self._clock()
+                pause_s = self._read_at_s + max(self._interval_s, min(4 * self._took_s, PAUSE_S_MAX)) - self._clock()
                 if pause_s > 0:
                     await asyncio.sleep(pause_s)
                 # Before the request: news that arrives while it is under way makes it old again.
@@ -49,4 +51,5 @@ class Cached(Generic[T]):
                 except BaseException:
                     self._stale = True
                     raise
+                self._took_s = self._clock() - self._read_at_s
             return self._value

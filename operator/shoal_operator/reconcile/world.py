@@ -48,7 +48,7 @@ class World:
         self._clock = clock
         self._snapshots: dict[Key, Snapshot] = {}
         self._lists: dict[tuple[Resource, str], Cached[list[Object]]] = {}
-        self._gpus: Cached[Gpus] = Cached(self._read_gpus, interval_s=2.0, age_max_s=15.0, clock=clock)
+        self._gpus: Cached[Gpus] = Cached(self._read_gpus, interval_s=0.5, age_max_s=15.0, clock=clock)
 
     def touch_service(self, key: Key) -> None:
         """The ModelService, one of its StatefulSets or of its Pods changed."""

@@ -9,7 +9,7 @@ from shoal_testing.cluster import until
 from shoal_testing.operatorprocess import Operator
 from shoal_testing.stage import Place
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("operator_process")]
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240), pytest.mark.usefixtures("operator_process")]
 
 
 def test_service_becomes_replicas_that_it_owns(place: Place) -> None:

@@ -42,7 +42,7 @@ PATHS = {
 }
 
 
-def until(condition: Callable[[], T], what: str, deadline_s: float = 25.0, every_s: float = 0.1) -> T:
+def until(condition: Callable[[], T], what: str, deadline_s: float = 60.0, every_s: float = 0.1) -> T:
     """The first true value of `condition`; AssertionError with `what` when none comes in time."""
     deadline = time.monotonic() + deadline_s
     while True:
@@ -131,17 +131,22 @@ class Kubelet:
         self._thread.join(20)
 
     def _run(self) -> None:
-        while not self._stop.wait(0.1):
+        while not self._stop.wait(0.2):
             try:
                 for one in self.cluster.list("Node"):
-                    self._renew(one["metadata"]["name"])
+                    self._renew(one)
                 for pod in self.cluster.list("Pod"):
                     self._sync(pod)
-            except (AssertionError, httpx.HTTPError):
+            except (AssertionError, httpx.HTTPError, ValueError):
                 continue  # kube-apiserver is away, or somebody was faster: next round
 
-    def _renew(self, name: str) -> None:
-        """A node without a fresh Lease becomes NotReady after 40 s."""
+    def _renew(self, item: Object) -> None:
+        """A node without a fresh Lease becomes NotReady after 40 s; the kubelet says so when it is well again."""
+        name = item["metadata"]["name"]
+        conditions = [one for one in item["status"].get("conditions", []) if one["type"] == "Ready"]
+        if [one["status"] for one in conditions] != ["True"]:
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ok"}
+            self.cluster.patch("Node", name, "", {"status": {"conditions": [ready]}}, "/status")
         if time.monotonic() - self._renewed_s.get(name, float("-inf")) < 10:
             return
         self._renewed_s[name] = time.monotonic()

@@ -130,7 +130,7 @@ def operator(kubeconfig: Path, folder: Path, identity: str, *arguments: str) -> 
 
 
 def _wait(running: Operator) -> None:
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 90
     pause = threading.Event()
     while not running.alive():
         code = running.process.poll()

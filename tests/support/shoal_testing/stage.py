@@ -1,4 +1,4 @@
-"""One cluster a session for the operator's tests, one operator a module, one namespace with GPUs of its own a test."""
+"""One cluster a session for the operator's tests, one operator, one namespace with GPUs of its own a test."""
 
 import uuid
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ class Place:
     def set_names(self) -> set[str]:
         return {one["metadata"]["name"] for one in self.sets()}
 
-    def ready(self, count: int, name: str = "m", deadline_s: float = 25.0) -> Object:
+    def ready(self, count: int, name: str = "m", deadline_s: float = 60.0) -> Object:
         """Wait until so many replicas serve and nothing moves."""
 
         def settled() -> Object | None:
@@ -119,12 +119,12 @@ def stage(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
             kubelet.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def operator_process(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """One operator that leads."""
+    """An operator that leads, for all tests that do not start their own."""
     folder = tmp_path_factory.mktemp("operator")
     with operatorprocess.operator(stage.operator_kubeconfig, folder, f"one-{uuid.uuid4().hex[:6]}") as running:
-        until(lambda: running.leading, "the operator leads")
+        until(lambda: running.leading, "the operator leads", 60)
         yield running
 
 

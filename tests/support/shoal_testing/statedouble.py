@@ -143,7 +143,7 @@ class Farm:
         while not self._stop.wait(0.1):
             try:
                 pods = self._cluster.list("Pod", labels=f"{keys.LABEL_COMPONENT}=router")
-            except (AssertionError, httpx.HTTPError):
+            except (AssertionError, httpx.HTTPError, ValueError):
                 continue
             for pod in pods:
                 self._serve(pod)
