@@ -1,5 +1,6 @@
 """`status` and `explain` on what a kubectl and a router answer; kubectl here is a script that prints a file."""
 
+import asyncio
 import json
 import stat
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from shoal_cli import explain, status
 from shoal_cli.__main__ import main
 from shoal_cli.replay import gpus
+from shoal_testing import waiting
 
 ITEM: dict[str, Any] = {
     "metadata": {"name": "kimi", "namespace": "shoal"},
@@ -144,6 +146,26 @@ def test_gpus_are_counted_by_each_replica_s_own_kind() -> None:
     assert gpus.gpus_of({**ITEM, "status": {"replicas": {"ready": 2}}}) == 16.0
     assert gpus.gpus_of({**ITEM, "status": {"replicas": {"ready": 0}}}) == 0.0
     assert gpus.gpus_of({**ITEM, "status": {}}) is None
+
+
+async def test_gpus_are_sampled_while_a_replay_runs(kubectl: Callable[..., Path]) -> None:
+    kubectl(ITEM)
+    counter = gpus.Counter(gpus.Source(service="kimi"))
+    sampling = asyncio.create_task(counter.watch())
+    await waiting.until(lambda: counter.mean() is not None)
+    sampling.cancel()
+    assert counter.mean() == pytest.approx(12.0)
+
+
+async def test_gpus_that_cannot_be_read_are_unknown(kubectl: Callable[..., Path]) -> None:
+    log = kubectl({}, 1)
+    counter = gpus.Counter(gpus.Source(service="kimi"))
+    sampling = asyncio.create_task(counter.watch())
+    await waiting.until(log.exists)
+    sampling.cancel()
+    assert counter.mean() is None
+    assert gpus.Counter(gpus.Source(count=8)).mean() == 8
+    assert gpus.Counter(None).mean() is None
 
 
 def test_condition_that_is_absent_is_empty() -> None:
