@@ -72,6 +72,7 @@ def derive(config: Config) -> values.Shape:
         kv_lora_rank=config.kv_lora_rank,
         qk_rope_head_dim=config.qk_rope_head_dim,
         multimodal=config.multimodal,
+        vocab=config.vocab,
     )
 
 

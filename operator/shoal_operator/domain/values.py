@@ -48,6 +48,8 @@ class Shape:
     qk_rope_head_dim: int = 0
     multimodal: bool = False
     """Has a vision tower: SGLang keeps more memory free."""
+    vocab: int | None = None
+    """Token ids lie below it. Routers refuse others: one such id kills an engine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ def entry(service: values.Service, *, revision: str, draining: Iterable[str], fi
         served_name=service.served_name,
         aliases=service.aliases,
         context_tokens=service.context_tokens,
+        vocab_size=None if service.shape is None else service.shape.vocab,
         revision=revision,
         draining=tuple(sorted(draining)),
         affinity=service.affinity,

@@ -397,14 +397,14 @@ class Exchange:
     def _retry(self, outcome: model.Outcome, message: str, name: str, status: int | None = None) -> None:
         now_s = self._dispatcher.now()
         self._error = ApiError(status or outcome.http_status, message, outcome.value, type=reply.error_type(503))
-        self._leave(None)
         self._excluded |= {name}
         self._losses += outcome is not model.Outcome.REPLICA_REFUSED and self._sent
-        if self._losses > LOSSES_MAX or not self._service.routable_besides(self._excluded):
-            self.on_rejected(outcome, 1.0)
-            return
-        if not self._service.budget.take(now_s):
+        again = self._losses <= LOSSES_MAX and self._service.routable_besides(self._excluded)
+        if again and not self._service.budget.take(now_s):
             self._service.counters.retries_denied += 1
+            again = False
+        self._leave(None, failed=not again)
+        if not again:
             self.on_rejected(outcome, 1.0)
             return
         self._service.counters.retries[outcome.value] += 1
@@ -420,7 +420,7 @@ class Exchange:
         counters.broken_streams += 1
         counters.wasted_tokens += self._tokens_seen
         scanner = self._scanner
-        self._leave(None)
+        self._leave(None, failed=True)
         self._ended = True
         self._count(self._status, outcome.value)
         if scanner is None:
@@ -436,8 +436,9 @@ class Exchange:
         self._count(error.status, error.reason)
         self._client.answer_error(error, self._api.shape, self._explained())
 
-    def _leave(self, usage: model.Usage | None, finished: bool = False) -> None:
-        """Give back the reservation and the place on the replica."""
+    def _leave(self, usage: model.Usage | None, finished: bool = False, failed: bool = False) -> None:
+        """Give back the reservation and the place on the replica. `failed`: the client gets no whole answer, and it is
+        the fleet's doing; an attempt that is tried again, a client that left and an engine's 4xx are no such thing."""
         self.waits_for_connection = False
         handle, self._handle = self._handle, None
         if handle is not None:
@@ -447,7 +448,7 @@ class Exchange:
             if finished:
                 self._service.core.finish(binding, usage, self._dispatcher.now())
             else:
-                self._service.core.release(binding, self._dispatcher.now(), failed=True)
+                self._service.core.release(binding, self._dispatcher.now(), failed=failed)
 
     def on_replica_lost(self, outcome: model.Outcome) -> None:
         self._fail(outcome, failures.LOST[outcome])
