@@ -49,4 +49,6 @@ class Recorder:
         except errors.NotLeadingError:
             raise
         except errors.KubeError as error:
+            if "being terminated" in error.message:
+                return  # nobody reads Events of a namespace that goes
             log.warning("Event not posted", extra={"reason": reason, "error": str(error)})

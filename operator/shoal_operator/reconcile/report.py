@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
+from shoal_api.conditions import Reason
 from shoal_api.meta import StatusModel
 from shoal_operator.kube.resources import Object
 from shoal_operator.reconcile import observe
@@ -31,8 +32,12 @@ async def write(context: Context, item: Object, old: StatusModel, new: StatusMod
         item = await context.client.replace_status(resource, item, status)
         context.world.touch_list(resource, item["metadata"].get("namespace") or "")
         context.metrics.writes.labels(item["kind"], "status").inc()
+    told = {Reason.NOT_ACCEPTED}  # follows from Accepted=False, which has an Event of its own
     for edge in edges:
         finding = edge.finding
+        if finding.reason in told:
+            continue
+        told.add(finding.reason)
         await context.recorder.record(
             item, reason=finding.reason.value, message=finding.message or finding.type.value, warning=finding.warning
         )

@@ -148,6 +148,7 @@ def test_demand_that_comes_back_keeps_the_draining_replica(place: Place, operato
     assert place.set_names() == kept
 
 
+@pytest.mark.slow
 def test_operator_killed_in_mid_rollout_loses_nothing(
     place: Place, stage: Stage, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -1,4 +1,4 @@
-"""A kube-apiserver that goes away and comes back. Last in this folder: Kubernetes' own controllers need time after it."""
+"""A kube-apiserver that goes and comes back. Last in this folder: Kubernetes' own controllers need time after it."""
 
 import pytest
 
