@@ -3,15 +3,15 @@
 import os
 import shlex
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from shoal_local import cluster
+from shoal_local.cli import local
 from shoal_testing.apiserver import Tool
 from shoal_testing.nodeagent import wait_until
 
@@ -28,11 +28,9 @@ spec:
 
 
 def shoal(folder: Path, *arguments: str, code: int = 0) -> str:
-    script = "from shoal_local.cli import local; local()"
-    argv = [sys.executable, "-c", script, *arguments, "--folder", str(folder)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == code, f"{arguments}: {done.stdout}{done.stderr}"
-    return done.stdout + done.stderr
+    done = CliRunner().invoke(local, [*arguments, "--folder", str(folder)])
+    assert done.exit_code == code, f"{arguments}: {done.output}"
+    return done.output
 
 
 @pytest.fixture

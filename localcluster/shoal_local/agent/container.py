@@ -77,6 +77,7 @@ class ContainerRunner:
         folder: Path,
         on_change: Callable[[], None],
         view: View,
+        next_run: int,
     ) -> None:
         self.spec = spec
         self.name: str = spec["name"]
@@ -87,6 +88,8 @@ class ContainerRunner:
         self._pod = pod
         self._on_change = on_change
         self._view = view
+        self._run = next_run
+        """Number of the run that is under way or comes next; what a status calls restartCount once it has begun."""
         self._backoff = Backoff()
         self._stopping = asyncio.Event()
         self._process: Process | None = None
@@ -99,6 +102,11 @@ class ContainerRunner:
     def view(self) -> View:
         """The container's state as its status shows it."""
         return self._view
+
+    @property
+    def run_number(self) -> int:
+        """Number of the run that is under way or comes next; names its log."""
+        return self._run
 
     @property
     def process(self) -> Process | None:
@@ -126,8 +134,8 @@ class ContainerRunner:
                 await self._pause(min(_SETUP_RETRY_S, self._rules.backoff.base_s))
                 continue
             self._backoff = self._backoff.after_run(self._rules.backoff, loop.time() - began)
-            await self._wait_backoff(ended)
-            self._count_restart(ended)
+            self._expect_next_run(ended)
+            await self._wait_backoff()
         state = self._view.state
         return state if isinstance(state, Terminated) else self._view.last
 
@@ -169,6 +177,7 @@ class ContainerRunner:
         except (process.StartError, TimeoutError) as error:
             message = f"failed to start: {error}"
             self._pod.event("Warning", "Failed", f"Error: {message}", self.name)
+            self._show(replace(self._view, restarts=self._run))
             return Terminated(process.LAUNCH_FAILED, "StartError", started_at, clock.now(), message=message)
         self._run_over = asyncio.get_running_loop().create_future()
         if self._stopping.is_set():  # stopped while it was being started
@@ -183,10 +192,9 @@ class ContainerRunner:
 
     async def _supervise(self, running: Process, started_at: str) -> Terminated:
         files.write_pid(self.folder, running.pid)
-        container_id = f"process://{running.pid}-{self._view.restarts}"
-        self._show(
-            replace(self._view, state=Running(started_at), ready=False, started=False, container_id=container_id)
-        )
+        container_id = f"process://{running.pid}-{self._run}"
+        begun = replace(self._view, state=Running(started_at), restarts=self._run, container_id=container_id)
+        self._show(replace(begun, ready=False, started=False))
         self._pod.event("Normal", "Started", f"Started container {self.name}", self.name)
         post_start = asyncio.create_task(self._after_start(running), name=f"probes of {self.name}")
         post_start.add_done_callback(_log_failure)
@@ -292,12 +300,12 @@ class ContainerRunner:
         if not await _gone(running, _KILL_DEADLINE_S):
             log.error("Process %s of container %s does not die", running.pid, self.name)
 
-    async def _wait_backoff(self, ended: Terminated) -> None:
+    async def _wait_backoff(self) -> None:
         delay_s = self._backoff.delay_s(self._rules.backoff)
         if delay_s > 0:
             message = f"back-off {delay_s:g}s restarting failed container={self.name}"
             self._pod.event("Warning", "BackOff", f"Back-off restarting failed container {self.name}", self.name)
-            self._show(replace(self._view, state=Waiting("CrashLoopBackOff", message), last=ended))
+            self._show(replace(self._view, state=Waiting("CrashLoopBackOff", message)))
             await self._pause(delay_s)
 
     async def _pause(self, delay_s: float) -> None:
@@ -305,16 +313,14 @@ class ContainerRunner:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), delay_s)
 
-    def _count_restart(self, ended: Terminated) -> None:
-        if self._stopping.is_set():
-            return
-        restarts = self._view.restarts + 1
+    def _expect_next_run(self, ended: Terminated) -> None:
+        self._run += 1
         self.started.clear()
-        self._show(replace(self._view, restarts=restarts, last=ended))
-        files.remove_old_logs(self.folder, keep_from=restarts - 1)
+        self._show(replace(self._view, last=ended))
+        files.remove_old_logs(self.folder, keep_from=self._run - 1)
 
     def _log_path(self) -> Path:
-        return files.log_path(self.folder, self._view.restarts)
+        return files.log_path(self.folder, self._run)
 
     def _show(self, view: View) -> None:
         if view != self._view:

@@ -123,7 +123,7 @@ class KubeletServer:
         logs = files.newest_logs(folder)
         previous = query.get("previous") == "true"
         path = (
-            files.log_path(folder, worker.restarts(place["container"]) - 1) if previous else (logs[0] if logs else None)
+            files.log_path(folder, worker.previous_run(place["container"])) if previous else (logs[0] if logs else None)
         )
         if path is None or not path.exists():
             what = "previous terminated" if previous else "started"

@@ -54,10 +54,16 @@ def view_after_restart(name: str, image: str, known: Mapping[str, Any] | None) -
     if running is not None:
         lost = "the node agent was restarted; the container ended with the one before"
         last = Terminated(137, _LOST, running.get("startedAt") or "", clock.now(), message=lost)
-        return View(name, image, Waiting("ContainerCreating"), last, restarts + 1)
+        return View(name, image, Waiting("ContainerCreating"), last, restarts)
     if ended is not None:
         return View(name, image, ended, last, restarts)
     return View(name, image, Waiting("ContainerCreating"), last, restarts)
+
+
+def next_run_of(view: View) -> int:
+    """Number of the run that comes next, for a container as the agent finds it."""
+    ran_before = view.last is not None or isinstance(view.state, Terminated)
+    return view.restarts + 1 if ran_before else view.restarts
 
 
 class PodWorker:
@@ -101,10 +107,10 @@ class PodWorker:
         runner = self._find(container)
         return None if runner is None else runner.folder
 
-    def restarts(self, container: str) -> int:
-        """How often a container has been restarted."""
+    def previous_run(self, container: str) -> int:
+        """Number of the run before the one that is under way or comes next; negative when there was none."""
         runner = self._find(container)
-        return 0 if runner is None else runner.view.restarts
+        return -1 if runner is None else runner.run_number - 1
 
     def run_ended(self, container: str) -> "asyncio.Future[None]":
         """Done when the container's present run has ended; `kubectl logs -f` ends then."""
@@ -295,7 +301,7 @@ class PodWorker:
                 except (ConfigError, OSError, *ERRORS) as error:
                     log.info("Volumes of %s not refreshed: %s", self._pod["metadata"]["name"], error)
             for runner in (*self._inits, *self._mains):
-                files.trim_log(files.log_path(runner.folder, runner.view.restarts))
+                files.trim_log(files.log_path(runner.folder, runner.run_number))
             exceeded = await asyncio.to_thread(self._volumes.exceeded) if self._volumes.size_limited else None
             if exceeded is not None:
                 message = f'Usage of EmptyDir volume "{exceeded.volume}" exceeds the limit "{exceeded.limit}".'
@@ -325,7 +331,7 @@ class PodWorker:
         rules = Rules(role, policy, self._context.backoff, self._grace_s())
         folder = files.container_folder(self._folder, spec["name"])
         view = view_after_restart(spec["name"], spec["image"], found)
-        return ContainerRunner(spec, rules, self, folder, self._reporter_touch, view)
+        return ContainerRunner(spec, rules, self, folder, self._reporter_touch, view, next_run_of(view))
 
     def _reporter_touch(self) -> None:
         self._reporter.touch()

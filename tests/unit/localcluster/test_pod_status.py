@@ -7,7 +7,7 @@ import pytest
 
 from shoal_local.agent import status
 from shoal_local.agent.status import Facts, Running, Terminated, View, Waiting
-from shoal_local.agent.worker import view_after_restart
+from shoal_local.agent.worker import next_run_of, view_after_restart
 
 NOW = "2026-01-01T00:00:00Z"
 LATER = "2026-01-01T00:01:00Z"
@@ -104,7 +104,7 @@ def test_ended_pod_shows_no_container_ready() -> None:
 def test_container_found_running_by_a_new_agent_counts_as_lost() -> None:
     known = {"state": {"running": {"startedAt": NOW}}, "restartCount": 2}
     found = view_after_restart("a", "image", known)
-    assert found.restarts == 3
+    assert (found.restarts, next_run_of(found)) == (2, 3)
     assert found.last is not None
     assert (found.last.exit_code, found.last.reason) == (137, "ContainerStatusUnknown")
 
@@ -112,4 +112,9 @@ def test_container_found_running_by_a_new_agent_counts_as_lost() -> None:
 def test_container_found_ended_by_a_new_agent_stays_ended() -> None:
     known = {"state": ended(0).render(), "restartCount": 2}
     found = view_after_restart("a", "image", known)
-    assert (found.state, found.restarts) == (ended(0), 2)
+    assert (found.state, found.restarts, next_run_of(found)) == (ended(0), 2, 3)
+
+
+def test_container_that_never_ran_begins_with_run_zero() -> None:
+    for known in (None, {"state": {"waiting": {}}, "restartCount": 0}):
+        assert next_run_of(view_after_restart("a", "image", known)) == 0
