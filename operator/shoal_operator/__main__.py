@@ -103,6 +103,7 @@ def _context(client: ApiClient, settings: Settings, metrics: telemetry.Metrics) 
         scaler=Scaler(),
         reservations=Reservations(),
         drains={},
+        refused=set(),
         refreshed={},
         queue=WorkQueue(),
         index=Index(),

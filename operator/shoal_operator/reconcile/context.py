@@ -37,6 +37,8 @@ class Context:
     index: Index
     drains: dict[Key, tuple[str, ...]]
     """Draining replicas of each ModelService that was looked at since leadership began; its reconciler writes it."""
+    refused: set[Key]
+    """ModelServices that wait for a name that another one has: looked at again when any of the namespace changes."""
     refreshed: dict[Key, float]
     """When the figures in each ModelService's status were last written."""
     metrics: Metrics

@@ -61,6 +61,8 @@ class Controller:
         context.index.note(item, event)
         resource, namespace = resource_of(item["kind"]), item["metadata"].get("namespace") or ""
         concerned = context.index.concerned(item)
+        if resource is resources.MODEL_SERVICES:
+            concerned |= {key for key in context.refused if key.namespace == namespace}
         if resource in OWN_KINDS:
             context.world.touch_list(resource, namespace)
         if resource in (resources.NODES, resources.PODS):
@@ -96,6 +98,7 @@ class Controller:
         context.revisions.forget_all()
         context.reservations.forget_all()
         context.drains.clear()
+        context.refused.clear()
         context.refreshed.clear()
 
     async def _resync_forever(self) -> None:
@@ -178,7 +181,10 @@ class Controller:
             return Failed(error.message)
         except errors.KubeError as error:
             self._doubt(key)
-            log.warning("Reconcile failed", extra={"key": str(key), "error": error.message, "status": error.status})
+            # What goes, or its whole namespace, is no trouble: the next look finds nothing.
+            going = error.status == 404 or "being terminated" in error.message
+            level = logging.INFO if going else logging.WARNING
+            log.log(level, "Reconcile failed", extra={"key": str(key), "error": error.message, "status": error.status})
             return Failed(error.message, error.retry_after_s)
         except Exception as error:
             # The one place where a bug in one object's path is kept from stopping all others: logged with its

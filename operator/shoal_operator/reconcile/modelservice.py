@@ -42,6 +42,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()  # garbage collection does the rest; nothing is made for what is going
     seen = await _observe(context, key, snapshot)
     _publish_drains(context, key, seen)
+    (context.refused.add if seen.claim is not None else context.refused.discard)(key)
     failure: errors.KubeError | None = None
     service = seen.service
     if seen.accepted and service is not None:
@@ -255,5 +256,6 @@ def _forget(context: Context, key: Key) -> None:
     context.scaler.forget(key)
     context.revisions.forget(key)
     context.drains.pop(key, None)
+    context.refused.discard(key)
     context.refreshed.pop(key, None)
     context.metrics.forget_service(key.namespace, key.name)
