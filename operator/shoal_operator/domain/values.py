@@ -197,12 +197,12 @@ class Owner:
     uid: str
 
     def reference(self) -> dict[str, Any]:
-        """As an entry of `metadata.ownerReferences`."""
+        """As an entry of `metadata.ownerReferences`. Without `blockOwnerDeletion`: clusters that enforce permissions on
+        owner references (OpenShift does) want rights on the owner's finalizers for it, and nothing here needs it."""
         return {
             "apiVersion": self.api_version,
             "kind": self.kind,
             "name": self.name,
             "uid": self.uid,
             "controller": True,
-            "blockOwnerDeletion": True,
         }

@@ -58,7 +58,8 @@ class Client(Protocol):
         ...
 
     async def delete(self, resource: Resource, observed: Object) -> None:
-        """Delete that very object (uid precondition), children in the background; quiet when it is gone already."""
+        """Delete that very object as observed, children in the background; quiet when it is gone already, ConflictError
+        when it has changed since."""
         ...
 
     async def replace_status(self, resource: Resource, observed: Object, status: Object) -> Object:
@@ -148,7 +149,8 @@ class ApiClient:
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "propagationPolicy": "Background",
-            "preconditions": {"uid": meta["uid"]},
+            # That very version of it: a replica whose drain was taken back meanwhile must not go by an old decision.
+            "preconditions": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
         }
         try:
             await self._write("DELETE", resource.path(meta.get("namespace"), meta["name"]), body)

@@ -23,6 +23,8 @@ def render_service(service: values.Service, owner: values.Owner | None = None) -
             "spec": {
                 # A replica is one Pod: evictions take one at a time, whatever the nodes' drain wants.
                 "maxUnavailable": 1,
+                # What does not serve is no loss; else one loading or crashing engine would block every node drain.
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
                 "selector": {"matchLabels": {keys.LABEL_SERVICE: service.name, keys.LABEL_COMPONENT: "engine"}},
             },
         }

@@ -4,6 +4,7 @@
 it was. The StatefulSet never updates its Pod (`OnDelete`): replacement is the planner's business, by a new replica.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -22,6 +23,11 @@ LOAD_UNKNOWN_S: Final = 3600.0
 STARTUP_PERIOD_S: Final = 2
 GRACE_MARGIN_S: Final = 30
 """After the drain budget: the engine polls for its last request every 5 s and takes some seconds to go."""
+FAILED_GRACE_S: Final = 60
+"""An engine that failed its start-up or liveness probe has no streams to finish: it need not hold its GPUs for the
+whole drain budget when it does not hear SIGTERM."""
+READY_SINCE: Final = (0, 5, 23)
+"""First known engine version with `/ready`; older ones, which run under `engine.unchecked`, are asked for `/health`."""
 
 
 def render_replica(
@@ -128,6 +134,7 @@ def _variable(name: str, value: values.EnvValue) -> dict[str, Any]:
 def _container(service: values.Service, profile: values.Profile, mounts: list[dict[str, Any]]) -> meta.Manifest:
     started = launch.render_launch(service, profile)
     gpus = {profile.pool.resource_name: str(profile.gpus)}
+    ready = _ready_path(service.engine.version)
     pod_ip = {"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
     return {
         "name": keys.ENGINE_CONTAINER,
@@ -139,10 +146,11 @@ def _container(service: values.Service, profile: values.Profile, mounts: list[di
         "ports": [{"name": "http", "containerPort": keys.ENGINE_PORT, "protocol": "TCP"}],
         "resources": {"limits": dict(gpus), "requests": dict(gpus)},
         "startupProbe": {
-            **_http_probe("/ready", timeout_s=5, period_s=STARTUP_PERIOD_S),
+            **_http_probe(ready, timeout_s=5, period_s=STARTUP_PERIOD_S),
             "failureThreshold": math.ceil(startup_budget_s(service, profile) / STARTUP_PERIOD_S),
+            "terminationGracePeriodSeconds": FAILED_GRACE_S,
         },
-        "readinessProbe": {**_http_probe("/ready", timeout_s=3, period_s=2), "failureThreshold": 2},
+        "readinessProbe": {**_http_probe(ready, timeout_s=3, period_s=2), "failureThreshold": 2},
         # A draining or pausing engine answers 503 on every health path though its streams go on: only a process that
         # takes no connection is dead to Kubernetes. SGLang's own watchdog ends a hung scheduler.
         "livenessProbe": {
@@ -150,6 +158,7 @@ def _container(service: values.Service, profile: values.Profile, mounts: list[di
             "timeoutSeconds": 5,
             "periodSeconds": 10,
             "failureThreshold": 6,
+            "terminationGracePeriodSeconds": FAILED_GRACE_S,
         },
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -157,6 +166,11 @@ def _container(service: values.Service, profile: values.Profile, mounts: list[di
         },
         "volumeMounts": mounts,
     }
+
+
+def _ready_path(version: str) -> str:
+    numbers = [int("".join(itertools.takewhile(str.isdecimal, part)) or "0") for part in version.split(".")[:3]]
+    return "/ready" if tuple(numbers) >= READY_SINCE else "/health"
 
 
 def _http_probe(path: str, *, timeout_s: int, period_s: int) -> dict[str, Any]:

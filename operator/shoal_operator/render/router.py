@@ -51,7 +51,11 @@ def render_router(
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
             "metadata": _copy(made),
-            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": dict(match)}},
+            "spec": {
+                "maxUnavailable": 1,
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                "selector": {"matchLabels": dict(match)},
+            },
         },
     ]
 
@@ -135,9 +139,8 @@ def _deployment(
                     "enableServiceLinks": False,
                     "terminationGracePeriodSeconds": GRACE_S,
                     "securityContext": {
+                        # No user id: the image has one, and OpenShift gives its own.
                         "runAsNonRoot": True,
-                        "runAsUser": 65532,
-                        "runAsGroup": 65532,
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
                     "topologySpreadConstraints": [

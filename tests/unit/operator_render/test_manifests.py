@@ -74,6 +74,8 @@ def test_every_object_has_its_owner_and_label(case: str) -> None:
         assert metadata["labels"][keys.LABEL_MANAGED_BY] == "shoal"
         (owner,) = metadata["ownerReferences"]
         assert owner["controller"] is True
+        # Needs rights on the owner's finalizers where the API enforces permissions on owner references.
+        assert "blockOwnerDeletion" not in owner
 
 
 @pytest.mark.parametrize("case", services.CASES)
@@ -115,6 +117,38 @@ def test_engine_pod_is_safe_to_drain() -> None:
     assert stateful_set["spec"]["podManagementPolicy"] == "Parallel"
 
 
+def test_engine_that_failed_its_probes_goes_before_its_drain_budget_is_over() -> None:
+    (container,) = of_service("quickstart")[-1]["spec"]["template"]["spec"]["containers"]
+    for probe in ("startupProbe", "livenessProbe"):
+        assert container[probe]["terminationGracePeriodSeconds"] == engine.FAILED_GRACE_S
+    assert "terminationGracePeriodSeconds" not in container["readinessProbe"]
+
+
+@pytest.mark.parametrize(
+    ("version", "path"),
+    [
+        ("0.5.23", "/ready"),
+        ("0.5.24rc1", "/ready"),
+        ("0.10.0", "/ready"),
+        ("0.5.17", "/health"),
+        ("0.4.6.post5", "/health"),
+    ],
+)
+def test_readiness_is_asked_where_the_engine_version_answers(version: str, path: str) -> None:
+    service = services.service("quickstart", engine={"version": version, "unchecked": True})
+    (_, stateful_set) = engine.render_replica(
+        service, revision.current(service, None, None), 0, service.profiles[0], services.OWNER
+    )
+    (container,) = stateful_set["spec"]["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["httpGet"]["path"] == container["startupProbe"]["httpGet"]["path"] == path
+
+
+@pytest.mark.parametrize("case", ["quickstart", "router"])
+def test_budget_does_not_keep_what_does_not_serve(case: str) -> None:
+    (budget,) = [one for one in manifests_of(case) if one["kind"] == "PodDisruptionBudget"]
+    assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
 def test_startup_budget_follows_the_weights() -> None:
     big, small = services.service("kimi-nvfp4"), services.service("quickstart")
     assert engine.startup_budget_s(big, big.profiles[0]) > 2000
@@ -142,6 +176,7 @@ def test_router_pod_is_restricted() -> None:
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] is True
+    assert "runAsUser" not in pod["securityContext"], "OpenShift refuses an id that is not the namespace's"
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
