@@ -5,6 +5,7 @@ import contextlib
 import logging
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -139,6 +140,7 @@ def report(found: result.Result) -> Table:
         ("requests", str(found.requests)),
         ("failed", str(found.failed)),
         ("retried", str(found.retried)),
+        ("cancelled (hung)", str(found.cancelled)),
         (f"ended with an error event (killed: {marks.killed_replica or '-'})", str(found.ended_with_error_event)),
         ("in flight on the killed replica", "-" if marks.streams_on_killed is None else str(marks.streams_on_killed)),
         ("hit rate / bound of the trace", f"{show.share(found.hit_rate)} / {show.share(found.hit_rate_bound)}"),
@@ -166,8 +168,10 @@ def _say_place(options: story.Options, told: story.Story, console: Console, *, k
         return
     assert told.place is not None
     body = f'{{"model": "{told.place.model}", "messages": [{{"role": "user", "content": "Hello"}}], "max_tokens": 32}}'
+    program = Path(sys.executable).with_name("shoal")
     console.print(
-        f"Still running. Stop it with: shoal local down --folder {options.folder}\n"
+        f"Still running. Stop it with: {program} local down --folder {options.folder}\n"
+        f'For kubectl and helm: eval "$({program} local env --folder {options.folder})"\n'
         f"export KUBECONFIG={told.place.kubeconfig}\n"
         f"endpoint: {told.place.endpoint}\n"
         f"curl {told.place.endpoint}/v1/chat/completions -H 'content-type: application/json' -d '{body}'",

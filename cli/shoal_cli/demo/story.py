@@ -27,6 +27,8 @@ KILLED_BACK_S = 60.0
 SCALE_OUT_S = 100.0
 AFTER_SCALE_OUT_S = 40.0
 SCALE_IN_S = 120.0
+GRACE_S = 90.0
+"""How long answers may take after the load has ended; what is still without an end then has hung."""
 
 
 class DemoError(Exception):
@@ -126,7 +128,7 @@ class Story:
         self._load_s = self._stage.now_s()
         self._marks = replace(self._marks, load_s=self._load_s)
         sender = client.Client(http, client.Settings(url=place.endpoint), recorder.began_s)
-        pace = drive.Pace(speedup=options.speedup, think_max_s=options.think_max_s, seed=options.seed)
+        pace = drive.Pace(speedup=options.speedup, think_max_s=options.think_max_s, seed=options.seed, grace_s=GRACE_S)
         driver = drive.Driver(sender, recorder, model=place.model, pace=pace)
         half = len(conversations) // 2
         async with self._running(driver, conversations[:half], options.sessions):

@@ -42,6 +42,7 @@ def test_streams_of_the_killed_replica_are_no_problem() -> None:
     [
         pytest.param(replace(OK, ending=Ending.FAILED, error="http_503"), "1 requests failed: http_503", id="failed"),
         pytest.param(replace(CUT, replica="m-1-1"), "does not explain", id="another replica's stream"),
+        pytest.param(replace(CUT, replica=""), "does not explain", id="nobody knows whose stream"),
         pytest.param(replace(CUT, started_s=31.0), "does not explain", id="began after the kill"),
         pytest.param(replace(CUT, started_s=1.0), "does not explain", id="ended before the kill"),
         pytest.param(replace(CUT, total_s=40.0), "does not explain", id="ended long after the kill"),
@@ -53,8 +54,10 @@ def test_every_other_broken_request_is_one(outcome: Outcome, want: str) -> None:
     assert want in found.problems[0]
 
 
-def test_cancelled_requests_do_not_count() -> None:
-    assert judged([OK, replace(OK, ending=Ending.CANCELLED)]).succeeded
+def test_a_request_that_had_to_be_cancelled_hung() -> None:
+    found = judged([OK, replace(OK, ending=Ending.CANCELLED)])
+    assert "1 requests had no end" in found.problems[0]
+    assert found.cancelled == 1
 
 
 @pytest.mark.parametrize(
