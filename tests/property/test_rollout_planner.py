@@ -32,6 +32,7 @@ def replicas() -> st.SearchStrategy[tuple[fleet.Replica, ...]]:
         drain_acked=st.booleans(),
         in_flight_requests=st.sampled_from([None, 0, 3]),
         deleting=st.sampled_from([False, False, False, True]),
+        leaving=st.sampled_from([False, False, False, True]),
         stalled=st.sampled_from([False, False, True]),
         age_s=st.floats(0, 5000),
         in_flight_work_s=st.floats(0, 100),
@@ -62,6 +63,7 @@ def fleets() -> st.SearchStrategy[fleet.Fleet]:
         room=st.fixed_dictionaries({gpu: st.sampled_from([None, 0, 1, 5]) for gpu in GPUS}),
         limits=limits(),
         creatable=st.sampled_from([frozenset(), frozenset(REVISIONS)]),
+        taken=st.frozensets(st.tuples(st.sampled_from(REVISIONS), st.integers(0, 3)), max_size=3),
     )
 
 
@@ -84,7 +86,7 @@ def test_one_plan_keeps_every_bound(world: fleet.Fleet) -> None:
         assert room is None or sum(step.gpu == gpu for step in creates) <= room
     made = {(step.revision, step.number) for step in creates}
     assert len(made) == len(creates)
-    assert not made & {(one.revision, one.number) for one in world.replicas}
+    assert not made & ({(one.revision, one.number) for one in world.replicas} | world.taken)
     assert {step.revision for step in creates} <= {world.target} | world.creatable
 
     gone = {step.name for step in others if not isinstance(step, fleet.CancelDrain)}
@@ -96,7 +98,8 @@ def test_one_plan_keeps_every_bound(world: fleet.Fleet) -> None:
         if isinstance(step, fleet.Delete):
             empty = one.drain_acked and one.in_flight_requests == 0
             overdue = one.draining_for_s is not None and one.draining_for_s >= world.limits.drain_timeout_s
-            assert empty or overdue or one.phase in (fleet.Phase.PENDING, fleet.Phase.STARTING)
+            never_served = one.phase in (fleet.Phase.PENDING, fleet.Phase.STARTING)
+            assert empty or overdue or never_served or one.leaving
         if isinstance(step, fleet.StartDrain):
             assert not one.draining
             assert not one.deleting

@@ -21,6 +21,10 @@ OWN_PREFILL_SHARE_MAX = 0.9
 """A request whose own prefill takes nearly the whole objective still leaves a tenth of it for waiting."""
 
 
+RATE_MIN = 1e-9
+"""Requests a second below which a mean that has decayed for hours weighs nothing: products of it would underflow."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """One router's answer about this service: `state` None where it did not answer in time."""
@@ -132,7 +136,7 @@ def _work_per_request(states: list[state.ServiceState]) -> float | None:
     if not weighted:
         return None
     total = sum(weight for _, weight in weighted)
-    if total <= 0:
+    if total < RATE_MIN:
         return sum(work for work, _ in weighted) / len(weighted)
     return sum(work * weight for work, weight in weighted) / total
 

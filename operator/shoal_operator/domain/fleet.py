@@ -32,7 +32,8 @@ class Replica:
     gpu: str
     phase: Phase = Phase.PENDING
     accepted: bool | None = None
-    """All answering routers list it Routable (True) or not (False); None when no router answers."""
+    """All answering routers list it Routable (True) or not (False); None when none of those there are answers. Where
+    there is no router at all, nobody is there to refuse it: True."""
     failing: str | None = None
     """Why its container keeps dying (`CrashLoopBackOff: exit 137 OOMKilled`); None while it does not."""
     draining_for_s: float | None = None
@@ -43,8 +44,10 @@ class Replica:
     """Summed over routers; None when a router is missing, which is not zero."""
     deleting: bool = False
     """Its StatefulSet has a deletionTimestamp."""
+    leaving: bool = False
+    """Its Pod is on its way out by another hand than ours: an eviction, a node drain, a lost node."""
     stalled: bool = False
-    """Not ready for longer than 1.5 x the p95 cold start: no longer counted as supply."""
+    """Not serving for longer than 1.5 x the p95 cold start: no longer counted as supply."""
     age_s: float = 0.0
     in_flight_work_s: float = 0.0
     unique_hot_tokens: int = 0
@@ -59,7 +62,8 @@ class Replica:
     @property
     def serving(self) -> bool:
         """May be taking requests now: removing it could hurt. Unknown acceptance is not refusal."""
-        return self.phase is Phase.READY and self.accepted is not False and not self.draining and not self.deleting
+        going = self.draining or self.deleting or self.leaving
+        return self.phase is Phase.READY and self.accepted is not False and not going
 
     @property
     def proven(self) -> bool:
@@ -94,6 +98,8 @@ class Fleet:
     creatable: frozenset[str] = frozenset()
     cold_start_s: float = 600.0
     """p95 of the cold start as measured or assumed: younger replicas than this are bad victims."""
+    taken: frozenset[tuple[str, int]] = frozenset()
+    """(revision, number) of Pods whose StatefulSet is gone and that finish their requests: their names exist."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ left, and with a world that goes forward it ends. A revert needs no case of its 
 the target again, so its replicas are current and the others old.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -82,8 +82,10 @@ def plan_steps(world: fleet.Fleet) -> fleet.Plan:
     """The next steps. Steps are safe to repeat: planned from the same observation they are the same."""
     draft = _Draft(world, room=dict(world.room))
     draft.live = len(world.replicas)
-    draft.active = [one for one in world.replicas if not one.draining and not one.deleting]
-    draft.draining = [one for one in world.replicas if one.draining and not one.deleting]
+    staying = [one for one in world.replicas if not one.deleting and not one.leaving]
+    draft.active = [one for one in staying if not one.draining]
+    draft.draining = [one for one in staying if one.draining]
+    _let_go(draft)
     stopped = _stopped(draft)
     _finish_drains(draft)
     _replace_stalled(draft)
@@ -121,6 +123,22 @@ def _stopped(draft: _Draft) -> bool:
     return False
 
 
+def finish_drains(replicas: tuple[fleet.Replica, ...], drain_timeout_s: float) -> tuple[fleet.Step, ...]:
+    """Only the ends of drains that are under way: what is done for a spec that is not accepted."""
+    world = fleet.Fleet("", 0, replicas, {}, fleet.Limits(drain_timeout_s=drain_timeout_s))
+    draft = _Draft(world, draining=[one for one in replicas if one.draining and not one.deleting])
+    _finish_drains(draft)
+    return tuple(draft.steps)
+
+
+def _let_go(draft: _Draft) -> None:
+    """A Pod that is being evicted finishes by itself, and routers send it nothing more. Its StatefulSet would wait for
+    its end before it made another, on a lost node forever: a new replica in its place need not."""
+    for replica in draft.world.replicas:
+        if replica.leaving and not replica.deleting:
+            draft.steps.append(fleet.Delete(replica.name, "PodLeaves"))
+
+
 def _finish_drains(draft: _Draft) -> None:
     """Delete what has drained: acknowledged by every router and empty, or out of time, or serving nobody."""
     for replica in list(draft.draining):
@@ -136,7 +154,8 @@ def _replace_stalled(draft: _Draft) -> None:
     for replica in [one for one in draft.active if one.stalled and one.phase is not fleet.Phase.READY]:
         other = next((gpu for gpu in draft.world.room if gpu != replica.gpu and _has_room(draft, gpu)), None)
         if other is None or replica.phase is not fleet.Phase.PENDING:
-            draft.hold(Gate.STARTUP_STALLED, f"{replica.name} did not start in time; it is not counted as supply")
+            why = f"keeps failing ({replica.failing})" if replica.failing else "did not start in time"
+            draft.hold(Gate.STARTUP_STALLED, f"{replica.name} {why}; it is not counted as supply")
         else:
             draft.drain(replica, Gate.STARTUP_STALLED.value)
 
@@ -239,7 +258,7 @@ def _create_missing(draft: _Draft, stopped: bool) -> None:
         draft.hold(
             Gate.STARTS_LIMITED, f"{starting} replicas are starting; at most {world.limits.starts_max} at a time"
         )
-    numbers = _free_numbers(world.replicas, revision)
+    numbers = _free_numbers(world, revision)
     for _ in range(min(starts, wanted)):
         gpu = next((gpu for gpu in draft.room if _has_room(draft, gpu)), None)
         if gpu is None:
@@ -262,9 +281,10 @@ def _revision_to_create(draft: _Draft, stopped: bool) -> str | None:
     return serving if serving in draft.world.creatable else None
 
 
-def _free_numbers(replicas: Iterable[fleet.Replica], revision: str) -> Iterator[int]:
+def _free_numbers(world: fleet.Fleet, revision: str) -> Iterator[int]:
     """Lowest unused numbers; those of replicas still terminating are in use, their names exist."""
-    used = {one.number for one in replicas if one.revision == revision}
+    used = {one.number for one in world.replicas if one.revision == revision}
+    used |= {number for its_revision, number in world.taken if its_revision == revision}
     number = 0
     while True:
         if number not in used:
@@ -285,8 +305,8 @@ def _explain_waiting(draft: _Draft) -> None:
     """Nothing to do and not there yet: say what is waited for, so that status never shows an unexplained pause."""
     if draft.steps or draft.holds:
         return
-    if any(one.draining or one.deleting for one in draft.world.replicas):
-        names = [one.name for one in draft.world.replicas if one.draining or one.deleting]
+    names = [one.name for one in draft.world.replicas if one.draining or one.deleting]
+    if names:
         draft.hold(Gate.WAITING_FOR_DRAIN, f"waiting for {', '.join(names)} to finish requests and go")
         return
     unready = [one for one in draft.active if not one.serving]

@@ -43,6 +43,30 @@ def test_first_creation_fills_up_at_once() -> None:
     assert steps(world(3)) == ["+b0", "+b1", "+b2"]
 
 
+def test_number_of_a_pod_that_outlives_its_stateful_set_is_not_taken_again() -> None:
+    found = replace(world(2, one(NEW, 1)), taken=frozenset({(NEW, 0), (OLD, 2)}))
+    assert steps(found) == ["+b2"]
+
+
+def test_replica_whose_pod_is_evicted_makes_room_for_another_at_once() -> None:
+    leaving = one(NEW, 0, phase=Phase.NOT_READY, leaving=True)
+    assert steps(world(2, leaving, one(NEW, 1))) == ["-b0", "+b2"]
+    assert steps(world(2, replace(leaving, draining_for_s=3.0), one(NEW, 1))) == ["-b0", "+b2"]
+    assert steps(world(2, replace(leaving, deleting=True), one(NEW, 1), room=0)) == []
+
+
+def test_drains_end_for_a_spec_that_is_not_accepted() -> None:
+    replicas = (
+        one(NEW, 0),
+        one(NEW, 1, draining_for_s=5.0, drain_acked=True),
+        one(NEW, 2, draining_for_s=5.0, drain_acked=True, in_flight_requests=1),
+        one(NEW, 3, draining_for_s=99.0),
+    )
+    found = rollout.finish_drains(replicas, 60.0)
+    assert [step.name for step in found if isinstance(step, fleet.Delete)] == [replicas[1].name, replicas[3].name]
+    assert len(found) == 2
+
+
 def test_nothing_to_do_is_complete() -> None:
     plan = rollout.plan_steps(world(2, one(NEW, 0), one(NEW, 1)))
     assert plan == fleet.Plan((), None, True)

@@ -43,6 +43,12 @@ def test_rate_fills_replicas_to_the_target() -> None:
     assert (decision.desired, decision.reason) == (2, Reason.ARRIVAL_RATE)
 
 
+def test_rate_that_has_decayed_to_nothing_changes_nothing() -> None:
+    for rate in (0.0, 5e-324, 1e-12):
+        decision, _ = decide(loads.inputs(0, 1, loads.report(work_s=15.0, rate=rate)), Memory())
+        assert decision.desired == 4, rate
+
+
 def test_kv_counts_what_waits_too() -> None:
     full = loads.report(in_flight_tokens=1_500_000, queued_tokens=500_000)
     decision, _ = decide(loads.inputs(0, 1, full), Memory())
