@@ -71,7 +71,8 @@ class RouterStatus(meta.StatusModel):
     observed_generation: int = Field(default=0, ge=0)
     """Generation of the spec that this status is about."""
     url: str | None = Field(default=None, max_length=512)
-    """Where clients in the cluster send requests."""
+    """Where clients send requests: the load balancer's address once there is one, else the Service's name in the
+    cluster."""
     replicas: RouterReplicas | None = None
     """Router Pods."""
     selector: str | None = Field(default=None, max_length=512)

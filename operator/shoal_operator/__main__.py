@@ -32,6 +32,7 @@ from shoal_operator.reconcile.resolving import Resolver
 from shoal_operator.reconcile.revisions import Revisions
 from shoal_operator.reconcile.routerview import RouterView
 from shoal_operator.reconcile.scaler import Scaler
+from shoal_operator.reconcile.starts import Starts
 from shoal_operator.reconcile.world import World
 from shoal_operator.settings import Settings
 
@@ -93,7 +94,7 @@ async def serve(settings: Settings) -> None:
 def _context(client: ApiClient, settings: Settings, metrics: telemetry.Metrics) -> Context:
     return Context(
         client=client,
-        world=World(client),
+        world=World(client, namespace=settings.watch_namespace),
         applier=Applier(client, metrics),
         recorder=Recorder(client, instance=settings.identity),
         routers=RouterView(),
@@ -101,6 +102,7 @@ def _context(client: ApiClient, settings: Settings, metrics: telemetry.Metrics) 
         claims=Claims(),
         revisions=Revisions(client),
         scaler=Scaler(),
+        starts=Starts(),
         reservations=Reservations(),
         drains={},
         refused=set(),

@@ -37,7 +37,7 @@ ACCESS: Final = (
     _on(resources.STATEFUL_SETS, "list", "watch", "create", "patch", "delete"),
     _on(resources.DEPLOYMENTS, "list", "watch", "create", "patch"),
     _on(resources.CONTROLLER_REVISIONS, "list", "create", "delete"),
-    _on(resources.SERVICES, "create", "patch"),
+    _on(resources.SERVICES, "get", "create", "patch"),
     _on(resources.CONFIG_MAPS, "get", "list", "watch", "create", "patch"),
     _on(resources.SERVICE_ACCOUNTS, "create", "patch"),
     _on(resources.ROLES, "create", "patch"),

@@ -16,6 +16,7 @@ from shoal_operator.reconcile.resolving import Resolver
 from shoal_operator.reconcile.revisions import Revisions
 from shoal_operator.reconcile.routerview import RouterView
 from shoal_operator.reconcile.scaler import Scaler
+from shoal_operator.reconcile.starts import Starts
 from shoal_operator.reconcile.world import World
 from shoal_operator.settings import Settings
 from shoal_operator.telemetry import Metrics
@@ -32,6 +33,7 @@ class Context:
     claims: Claims
     revisions: Revisions
     scaler: Scaler
+    starts: Starts
     reservations: Reservations
     queue: WorkQueue
     index: Index

@@ -95,6 +95,7 @@ class Controller:
         context.applier.forget()
         context.routers.forget()
         context.scaler.forget_all()
+        context.starts.forget_all()
         context.revisions.forget_all()
         context.reservations.forget_all()
         context.drains.clear()

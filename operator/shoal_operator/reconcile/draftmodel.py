@@ -3,7 +3,7 @@
 import pydantic
 
 from shoal_api.conditions import ConditionType, Reason
-from shoal_api.draftmodel import DraftModel, DraftModelStatus
+from shoal_api.draftmodel import DraftModelSpec, DraftModelStatus
 from shoal_operator.kube import resources
 from shoal_operator.kube.resources import Object
 from shoal_operator.reconcile import report, resolving
@@ -18,7 +18,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if item is None:
         return Done()
     services = await context.world.list_objects(resources.MODEL_SERVICES, key.namespace)
-    old = DraftModelStatus.model_validate(item.get("status") or {})
+    old = report.stored(DraftModelStatus, item)
     status = DraftModelStatus(services=_users(services, key.name))
     status, edges = report.with_conditions(context, item, old, status, [_accepted(item)])
     await report.write(context, item, old, status, edges)
@@ -36,7 +36,7 @@ def _users(services: list[Object], draft: str) -> tuple[str, ...]:
 
 def _accepted(item: Object) -> Finding:
     try:
-        DraftModel.model_validate(item)
+        DraftModelSpec.model_validate(item.get("spec") or {})
     except pydantic.ValidationError as error:
         return Finding(ConditionType.ACCEPTED, "False", Reason.INVALID_SPEC, ": ".join(resolving.first_error(error)))
     return Finding(ConditionType.ACCEPTED, "True", Reason.ACCEPTED)

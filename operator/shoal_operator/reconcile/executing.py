@@ -1,7 +1,7 @@
 """Carries out what the planner said, one step after the other. Every step may be repeated without harm."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,12 +63,33 @@ async def execute(context: Context, work: Work, steps: tuple[fleet.Step, ...]) -
                     await _annotate(context, work, step.name, {keys.ANNOTATION_DRAIN_SINCE: None})
                     context.queue.add(router)
                 case fleet.Delete():
-                    await context.client.delete(resources.STATEFUL_SETS, work.groups[step.name].manifest)
-                    context.metrics.writes.labels(resources.STATEFUL_SETS.kind, "delete").inc()
+                    await _delete(context, work.groups[step.name].manifest)
     finally:
         if steps:
             context.world.touch_service(work.key)
             context.world.touch_gpus()
+
+
+async def end_drains(
+    context: Context, key: Key, groups: Sequence[Group], steps: tuple[fleet.Step, ...]
+) -> tuple[fleet.Step, ...]:
+    """Deletes alone, for which no service is needed; the steps given back are those that were carried out."""
+    stored = {group.name: group.manifest for group in groups}
+    try:
+        for step in steps:
+            if isinstance(step, fleet.Delete):
+                log.info("Step", extra={"key": str(key), "step": repr(step)})
+                await _delete(context, stored[step.name])
+    finally:
+        if steps:
+            context.world.touch_service(key)
+            context.world.touch_gpus()
+    return steps
+
+
+async def _delete(context: Context, stateful_set: Object) -> None:
+    await context.client.delete(resources.STATEFUL_SETS, stateful_set)
+    context.metrics.writes.labels(resources.STATEFUL_SETS.kind, "delete").inc()
 
 
 async def _annotate(context: Context, work: Work, name: str, annotations: dict[str, str | None]) -> None:

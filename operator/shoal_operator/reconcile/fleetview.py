@@ -13,8 +13,6 @@ from shoal_operator.reconcile.observe import EnginePod, Group
 from shoal_operator.reconcile.routerview import Said
 
 ANSWER_AGE_S_MAX = scaling.REPORT_AGE_S_MAX
-COLD_START_ASSUMED_S = 600.0
-"""Until a replica of this service has been seen to start."""
 STALL_FLOOR_S = 120.0
 """However fast replicas usually start, a shorter time than this is no sign of trouble."""
 
@@ -56,7 +54,10 @@ def figures_of(service: str, group: Group, routers: Sequence[Said]) -> Figures:
     complete = len(fresh) == len(routers)
     states = [one.replica(service, group.name) for one in fresh]
     known = [state for state in states if state is not None and _same_pod(state, group)]
-    routable = len(known) == len(fresh) and all(state.state == "Routable" for state in known)
+    # A router that has just started knows no replica yet: it has no say, else every restart of one would look like an
+    # outage of all replicas.
+    asked = [state for one, state in zip(fresh, states, strict=True) if _synced(one)]
+    routable = all(state is not None and _same_pod(state, group) and state.state == "Routable" for state in asked)
     # A router that does not know the replica at all cannot send to it, once it knows what there is.
     acked = complete and all(
         state.state == "Draining" if state is not None else _synced(one)
@@ -64,7 +65,7 @@ def figures_of(service: str, group: Group, routers: Sequence[Said]) -> Figures:
     )
     rates = [state.prefill_b_s for state in known if state.prefill_b_s is not None]
     return Figures(
-        accepted=routable if fresh else None,
+        accepted=routable if asked else None if routers else True,
         drain_acked=acked,
         in_flight_requests=sum(state.in_flight_requests for state in known) if complete else None,
         in_flight_tokens=sum(state.in_flight_tokens for state in known) if fresh else None,
@@ -87,10 +88,12 @@ def _synced(router: Said) -> bool:
 
 
 def replica_of(
-    group: Group, figures: Figures, *, now_s: float, cold_start_s: float, cost_per_hour: float
+    group: Group, figures: Figures, *, now_s: float, begun_s: float, cold_start_s: float, cost_per_hour: float
 ) -> fleet.Replica:
+    """`begun_s`: when its present start began, which is later than its StatefulSet's where its Pod is a second one."""
     phase = phase_of(group.pod)
-    age_s = max(0.0, now_s - group.created_at_s)
+    failing = group.pod.failing if group.pod is not None else None
+    age_s = max(0.0, now_s - begun_s)
     overdue = scaling.stalled(age_s, max(cold_start_s, STALL_FLOOR_S))
     return fleet.Replica(
         name=group.name,
@@ -99,12 +102,13 @@ def replica_of(
         gpu=group.gpu,
         phase=phase,
         accepted=figures.accepted,
-        failing=group.pod.failing if group.pod is not None else None,
+        failing=failing,
         draining_for_s=None if group.drain_since_s is None else max(0.0, now_s - group.drain_since_s),
         drain_acked=figures.drain_acked,
         in_flight_requests=figures.in_flight_requests,
         deleting=group.deleting,
-        stalled=phase in (fleet.Phase.PENDING, fleet.Phase.STARTING) and overdue,
+        leaving=group.pod is not None and group.pod.terminating,
+        stalled=overdue and (phase in (fleet.Phase.PENDING, fleet.Phase.STARTING) or failing is not None),
         age_s=age_s,
         in_flight_work_s=figures.in_flight_work_s,
         unique_hot_tokens=figures.unique_hot_tokens,
@@ -112,16 +116,3 @@ def replica_of(
         prefill_b_s=figures.prefill_b_s,
         cost_per_hour=cost_per_hour,
     )
-
-
-def cold_start_s(groups: Iterable[Group]) -> float:
-    """p95 of the starts seen: from the StatefulSet's creation to ready, of replicas that never restarted."""
-    seen = sorted(
-        group.pod.ready_at_s - group.created_at_s
-        for group in groups
-        if group.pod is not None and group.pod.ready_at_s is not None and group.pod.restarts == 0
-    )
-    if not seen:
-        return COLD_START_ASSUMED_S
-    # Kubernetes' times are whole seconds: a start is never counted shorter than that.
-    return max(1.0, seen[min(len(seen) - 1, int(0.95 * len(seen)))])

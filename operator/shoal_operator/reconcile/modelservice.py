@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from shoal_api.conditions import ConditionType, Reason
 from shoal_api.modelservice import ModelServiceStatus
+from shoal_api.router import RouterStatus
 from shoal_operator.domain import fleet, revision, rollout, scaling, values
 from shoal_operator.kube import errors, resources
 from shoal_operator.kube.resources import Object
@@ -23,6 +24,7 @@ from shoal_operator.reconcile.outcome import Done, Failed, Key, Outcome, Requeue
 from shoal_operator.reconcile.scaler import reports_of
 from shoal_operator.reconcile.servicestatus import Seen
 from shoal_operator.reconcile.world import Snapshot
+from shoal_operator.render import engine
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
             await _apply(context, key, seen, service)
         except (errors.ForbiddenError, errors.InvalidError) as error:
             failure = error  # said in the status, then tried again with back-off
+    elif await executing.end_drains(context, key, seen.groups, _ended_drains(seen)):
+        return Requeue(context.settings.tick_s, "drains of a spec that is not accepted")
     await _report(context, key, snapshot, seen, failure)
     if failure is not None:
         return Failed(failure.message)
@@ -62,30 +66,44 @@ async def _observe(context: Context, key: Key, snapshot: Snapshot) -> Seen:
     namespace = key.namespace
     router = str((item.get("spec") or {}).get("router") or "default")
     routers = await context.world.list_objects(resources.ROUTERS, namespace)
+    router_item = next((one for one in routers if one["metadata"]["name"] == router), None)
     services = await context.world.list_objects(resources.MODEL_SERVICES, namespace)
     resolved = context.resolver.resolve(item, await context.world.catalog(namespace))
     groups = observe.groups_of(snapshot.sets, snapshot.pods, item["metadata"]["uid"])
     said = context.routers.of(namespace, router)
     figures = {group.name: fleetview.figures_of(key.name, group, said) for group in groups}
     if not context.routers.known:  # no round of questions yet: nobody has said anything, good or bad
-        figures = {name: replace(one, drain_acked=False, in_flight_requests=None) for name, one in figures.items()}
+        figures = {
+            name: replace(one, accepted=None, drain_acked=False, in_flight_requests=None)
+            for name, one in figures.items()
+        }
     now_s = context.wall_clock()
     costs = {profile.gpu: profile.pool.cost_per_hour or 0.0 for profile in _profiles(resolved.service)}
-    cold_s = fleetview.cold_start_s(groups)
+    budget_s = _start_budget_s(resolved.service)
+    context.starts.note(key, groups, budget_s=budget_s, now_s=now_s)
+    cold_s = context.starts.cold_start_s(key, budget_s=budget_s)
     replicas = tuple(
         fleetview.replica_of(
-            group, figures[group.name], now_s=now_s, cold_start_s=cold_s, cost_per_hour=costs.get(group.gpu, 0.0)
+            group,
+            figures[group.name],
+            now_s=now_s,
+            begun_s=context.starts.begun_s(key, group),
+            cold_start_s=cold_s,
+            cost_per_hour=costs.get(group.gpu, 0.0),
         )
         for group in groups
     )
     return Seen(
         item=item,
-        old=ModelServiceStatus.model_validate(item.get("status") or {}),
+        old=report.stored(ModelServiceStatus, item),
         now_s=now_s,
         resolved=resolved,
-        router_exists=any(one["metadata"]["name"] == router for one in routers),
+        router_exists=router_item is not None,
+        url=None if router_item is None else report.stored(RouterStatus, router_item).url,
         claim=context.claims.of(services, router).get(key.name),
         groups=groups,
+        taken=observe.lingering(snapshot.pods, groups),
+        cold_start_s=cold_s,
         figures=figures,
         replicas=replicas,
         routers=said,
@@ -96,6 +114,17 @@ async def _observe(context: Context, key: Key, snapshot: Snapshot) -> Seen:
 
 def _profiles(service: values.Service | None) -> tuple[values.Profile, ...]:
     return service.profiles if service is not None else ()
+
+
+def _start_budget_s(service: values.Service | None) -> float:
+    """The longest that a start may take on any of the service's hardware."""
+    return max((engine.startup_budget_s(service, one) for one in _profiles(service) if service), default=0.0)
+
+
+def _ended_drains(seen: Seen) -> tuple[fleet.Step, ...]:
+    """What had begun to drain before the spec was refused is empty some day: it need not keep its GPUs until then."""
+    limits = seen.service.rollout if seen.service is not None else values.Rollout()
+    return rollout.finish_drains(seen.replicas, limits.drain_timeout_s)
 
 
 def _publish_drains(context: Context, key: Key, seen: Seen) -> None:
@@ -114,14 +143,13 @@ def _wake_router(context: Context, key: Key, seen: Seen) -> None:
 async def _decide(context: Context, key: Key, seen: Seen, service: values.Service) -> Seen:
     current = revision.current(service, seen.old.current_revision, seen.old.render_version)
     seen = replace(seen, current=current)
-    cold_s = fleetview.cold_start_s(seen.groups)
     starts_max = STARTS_MAX
     if service.scaling is None:
         context.scaler.forget(key)
         seen = replace(seen, desired=1 if service.replicas is None else service.replicas)
     else:
         starts_max = service.scaling.starts_max
-        seen = _scale(context, key, seen, service, service.scaling, cold_s)
+        seen = _scale(context, key, seen, service, service.scaling)
     world = await context.world.gpus()
     limits = service.rollout
     planned = fleet.Fleet(
@@ -137,7 +165,8 @@ async def _decide(context: Context, key: Key, seen: Seen, service: values.Servic
             paused=limits.paused,
         ),
         creatable=frozenset({current.short, *await _creatable(context, key, seen)}),
-        cold_start_s=cold_s,
+        cold_start_s=seen.cold_start_s,
+        taken=seen.taken,
     )
     return replace(seen, plan=rollout.plan_steps(planned))
 
@@ -149,9 +178,7 @@ async def _creatable(context: Context, key: Key, seen: Seen) -> frozenset[str]:
     return frozenset(await context.revisions.known(key, seen.item["metadata"]["uid"]))
 
 
-def _scale(
-    context: Context, key: Key, seen: Seen, service: values.Service, wanted: values.Scaling, cold_s: float
-) -> Seen:
+def _scale(context: Context, key: Key, seen: Seen, service: values.Service, wanted: values.Scaling) -> Seen:
     before = context.scaler.in_force(key, seen.old, seen.desired, wanted.min)
     if not context.routers.known:
         return replace(seen, desired=before, before=before)
@@ -171,7 +198,7 @@ def _scale(
         desired=before,
         timing=service.profiles[0].pool.timing,
         kv_per_replica=float(fit.kv_tokens) if fit is not None else None,
-        cold_start_s=cold_s,
+        cold_start_s=seen.cold_start_s,
         rolling_out=old,
     )
     decision = context.scaler.decide(key, inputs)
@@ -218,7 +245,8 @@ async def _report(context: Context, key: Key, snapshot: Snapshot, seen: Seen, fa
         context.world.wrote_status(key, snapshot, item)
     if _first_on_its_way(seen.old) != _first_on_its_way(status):
         _wake_router(context, key, seen)
-    await _tell(context, item, seen)
+    if failure is None:
+        await _tell(context, item, seen)
 
 
 async def _tell(context: Context, item: Object, seen: Seen) -> None:
@@ -254,6 +282,7 @@ def _next_look(context: Context, seen: Seen) -> Outcome:
 
 def _forget(context: Context, key: Key) -> None:
     context.scaler.forget(key)
+    context.starts.forget(key)
     context.revisions.forget(key)
     context.drains.pop(key, None)
     context.refused.discard(key)

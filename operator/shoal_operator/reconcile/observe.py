@@ -202,6 +202,19 @@ def groups_of(sets: Iterable[Object], pods: Iterable[Object], owner_uid: str) ->
     return tuple(sorted(found, key=lambda one: (one.revision, one.number)))
 
 
+def lingering(pods: Iterable[Object], groups: Iterable[Group]) -> frozenset[tuple[str, int]]:
+    """(revision, number) of Pods that are there though their StatefulSet is not: a new one of that name would have to
+    wait for their end."""
+    known = {group.name for group in groups}
+    found = set()
+    for labels in map(labels_of, pods):
+        replica, revision = labels.get(keys.LABEL_REPLICA, ""), labels.get(keys.LABEL_REVISION)
+        number = replica.rpartition("-")[2]
+        if replica not in known and revision is not None and number.isdecimal():
+            found.add((revision, int(number)))
+    return frozenset(found)
+
+
 def _with_pod(group: Group, pod: EnginePod | None) -> Group:
     fields = {name: getattr(group, name) for name in group.__slots__}
     return Group(**{**fields, "pod": pod})

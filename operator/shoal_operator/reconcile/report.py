@@ -1,7 +1,10 @@
 """The last step of every reconcile: the status, written once and only when it says something new; Events on edges."""
 
+import logging
 from collections.abc import Iterable
 from typing import TypeVar
+
+import pydantic
 
 from shoal_api.conditions import Reason
 from shoal_api.meta import StatusModel
@@ -11,7 +14,18 @@ from shoal_operator.reconcile.conditions import Edge, Finding, merge
 from shoal_operator.reconcile.context import Context
 from shoal_operator.reconcile.index import resource_of
 
+log = logging.getLogger(__name__)
+
 S = TypeVar("S", bound=StatusModel)
+
+
+def stored(model: type[S], item: Object) -> S:
+    """The status as stored; an empty one where it cannot be read (a newer operator's, say), which is written anew."""
+    try:
+        return model.model_validate(item.get("status") or {})
+    except pydantic.ValidationError as error:
+        log.warning("Stored status is not readable", extra={"key": item["metadata"]["name"], "error": str(error)})
+        return model()
 
 
 def with_conditions(

@@ -1,20 +1,25 @@
 """Router: its Deployment and what goes with it, and the route table that all ModelServices of it share."""
 
+from typing import Final
+
 import pydantic
 
 from shoal_api import keys, routes
 from shoal_api.conditions import ConditionType, Reason
 from shoal_api.router import RouterReplicas, RouterSpec, RouterStatus
 from shoal_operator.domain import naming, revision, values
-from shoal_operator.kube import resources
+from shoal_operator.kube import errors, resources
 from shoal_operator.kube.resources import Object
 from shoal_operator.reconcile import report, resolving, routetable
 from shoal_operator.reconcile.conditions import Finding
 from shoal_operator.reconcile.context import Context
-from shoal_operator.reconcile.outcome import Done, Key, Outcome
+from shoal_operator.reconcile.outcome import Done, Key, Outcome, Requeue
 from shoal_operator.reconcile.world import MANAGED
 from shoal_operator.render import meta as render_meta
 from shoal_operator.render import router as render
+
+BALANCER_LOOK_S: Final = 10.0
+"""How often a Service that waits for its load balancer is looked at."""
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -22,7 +27,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     item = next((one for one in items if one["metadata"]["name"] == key.name), None)
     if item is None or "deletionTimestamp" in item["metadata"]:
         return Done()
-    old = RouterStatus.model_validate(item.get("status") or {})
+    old = report.stored(RouterStatus, item)
     try:
         spec = RouterSpec.model_validate(item.get("spec") or {})
     except pydantic.ValidationError as error:
@@ -34,10 +39,25 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     owner = values.Owner(item["apiVersion"], item["kind"], key.name, item["metadata"]["uid"])
     table = await _apply_routes(context, key, spec, owner)
     deployment = await _apply_processes(context, key, spec, owner)
-    status, findings = _status(key, spec, table, deployment)
+    balancer = await _balancer_url(context, key, spec)
+    url = balancer or render.url(key.name, key.namespace)
+    status, findings = _status(key.name, url, spec, table, deployment)
     status, edges = report.with_conditions(context, item, old, status, findings)
     await report.write(context, item, old, status, edges)
+    if spec.service_type == "LoadBalancer" and balancer is None:
+        return Requeue(BALANCER_LOOK_S, "the load balancer's address")
     return Done()
+
+
+async def _balancer_url(context: Context, key: Key, spec: RouterSpec) -> str | None:
+    """Read, not watched: an address comes once, minutes after the Service, and stays."""
+    if spec.service_type != "LoadBalancer":
+        return None
+    try:
+        service = await context.client.get(resources.SERVICES, naming.router_name(key.name), key.namespace)
+    except errors.NotFoundError:
+        return None
+    return render.balancer_url(service)
 
 
 async def _apply_routes(context: Context, key: Key, spec: RouterSpec, owner: values.Owner) -> routes.RouteTable:
@@ -107,14 +127,14 @@ async def _apply_processes(context: Context, key: Key, spec: RouterSpec, owner: 
 
 
 def _status(
-    key: Key, spec: RouterSpec, table: routes.RouteTable, deployment: Object | None
+    name: str, url: str, spec: RouterSpec, table: routes.RouteTable, deployment: Object | None
 ) -> tuple[RouterStatus, list[Finding]]:
     stored = (deployment or {}).get("status") or {}
     ready = int(stored.get("readyReplicas") or 0)
     status = RouterStatus(
-        url=render.url(key.name, key.namespace),
+        url=url,
         replicas=RouterReplicas(desired=spec.replicas, ready=ready, summary=f"{ready}/{spec.replicas}"),
-        selector=render_meta.selector({keys.LABEL_ROUTER: key.name, keys.LABEL_COMPONENT: "router"}),
+        selector=render_meta.selector({keys.LABEL_ROUTER: name, keys.LABEL_COMPONENT: "router"}),
         models=routetable.names(table)[:1000],
     )
     accepted = Finding(ConditionType.ACCEPTED, "True", Reason.ACCEPTED)

@@ -71,7 +71,12 @@ class RouterView:
         self._last = {answer.pod: answer for answer in answers}
         self._good = {pod: answer for pod, answer in self._good.items() if pod in self._last}
         self._good |= {pod: answer for pod, answer in self._last.items() if answer.state is not None}
-        self._totals = {place: seen for place, seen in self._totals.items() if place[0] in self._last}
+        oldest_s = self._clock() - FLOW_WINDOW_S
+        self._totals = {
+            place: seen
+            for place, seen in self._totals.items()
+            if place[0] in self._last and seen[-1][0] >= oldest_s  # older: the service is gone, or its router silent
+        }
         for answer in self._last.values():
             self._remember(answer)
         self._known = True

@@ -80,10 +80,11 @@ def _progressing(seen: Seen) -> Finding:
 def _movement(seen: Seen, plan: fleet.Plan) -> Reason:
     if seen.current is not None and any(one.revision != seen.current.short for one in seen.replicas):
         return Reason.ROLLING_OUT
-    if any(one.draining or one.deleting for one in seen.replicas):
-        return Reason.SCALING_DOWN
-    if any(isinstance(step, fleet.Create) for step in plan.steps) and seen.serving:
+    if any(isinstance(step, fleet.Create | fleet.CancelDrain) for step in plan.steps) and seen.serving:
         return Reason.SCALING_UP
+    begun = any(isinstance(step, fleet.StartDrain | fleet.Delete) and step.reason == "ScaleDown" for step in plan.steps)
+    if begun or any(one.draining or one.deleting for one in seen.replicas):
+        return Reason.SCALING_DOWN
     if plan.hold is not None:
         return Reason(plan.hold.gate)
     return Reason.STARTING

@@ -34,6 +34,11 @@ class Seen:
     claim: Claim | None
     """A name of this service that an older one has."""
     groups: tuple[Group, ...] = ()
+    url: str | None = None
+    """Of its Router, as that one's status has it."""
+    taken: frozenset[tuple[str, int]] = frozenset()
+    """Numbers, by revision, of Pods that outlive their StatefulSet."""
+    cold_start_s: float = 600.0
     figures: Mapping[str, Figures] | None = None
     replicas: tuple[fleet.Replica, ...] = ()
     routers: tuple[Said, ...] = ()
@@ -63,7 +68,7 @@ def status_of(seen: Seen) -> api.ModelServiceStatus:
     meta = seen.item["metadata"]
     router = str((seen.item.get("spec") or {}).get("router") or "default")
     return api.ModelServiceStatus(
-        url=render_router.url(router, meta["namespace"]) if seen.router_exists else None,
+        url=(seen.url or render_router.url(router, meta["namespace"])) if seen.router_exists else None,
         current_revision=seen.current.short if seen.current is not None else seen.old.current_revision,
         serving_revision=_serving_revision(seen),
         render_version=seen.current.render_version if seen.current is not None else seen.old.render_version,

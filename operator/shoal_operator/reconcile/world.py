@@ -43,8 +43,12 @@ class Gpus:
 
 
 class World:
-    def __init__(self, client: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, client: Client, *, namespace: str | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`namespace`: the only one that may be read; None: all."""
         self._client = client
+        self._namespace = namespace
         self._clock = clock
         self._snapshots: dict[Key, Snapshot] = {}
         self._lists: dict[tuple[Resource, str], Cached[list[Object]]] = {}
@@ -120,11 +124,12 @@ class World:
         # Pods that have ended hold nothing; the server leaves them out.
         running = "status.phase!=Succeeded,status.phase!=Failed"
         demands = []
-        async for page in self._client.pages(resources.PODS, fields=running):
+        async for page in self._client.pages(resources.PODS, self._namespace, fields=running):
             demands += [demand for item in page if (demand := gpus.demand_of(item)) is not None]
         return Gpus(tuple(node for node in nodes if node.total), tuple(demands))
 
     async def router_pods(self) -> tuple[RouterPod, ...]:
-        """Every router process of the cluster, read anew."""
+        """Every router process there is, read anew."""
         labels = {**MANAGED, keys.LABEL_ROUTER: "", keys.LABEL_COMPONENT: "router"}
-        return observe.router_pods_of(await self._client.list_objects(resources.PODS, labels=labels))
+        found = await self._client.list_objects(resources.PODS, self._namespace, labels=labels)
+        return observe.router_pods_of(found)

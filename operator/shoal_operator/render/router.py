@@ -77,6 +77,16 @@ def url(name: str, namespace: str) -> str:
     return f"http://{naming.router_name(name)}.{namespace}.svc:{keys.ROUTER_PORT}"
 
 
+def balancer_url(service: meta.Manifest) -> str | None:
+    """Where the load balancer of a stored Service is reached; None until it has an address."""
+    ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+    address = next((one.get("hostname") or one.get("ip") for one in ingress), None)
+    if not address:
+        return None
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{keys.ROUTER_PORT}"
+
+
 def _copy(made: meta.Manifest) -> meta.Manifest:
     """Manifests share nothing: a change to one must not show in another."""
     copied = {**made, "labels": dict(made["labels"])}

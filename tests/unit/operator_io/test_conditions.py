@@ -4,6 +4,8 @@ from typing import Any
 
 from shoal_api import keys
 from shoal_api.conditions import ConditionType, Reason
+from shoal_api.modelservice import ModelServiceStatus
+from shoal_operator.reconcile import report
 from shoal_operator.reconcile.claims import Claim, Claims, conflicts
 from shoal_operator.reconcile.conditions import Finding, merge
 from shoal_operator.reconcile.index import Index
@@ -25,6 +27,13 @@ def test_transition_time_moves_with_the_status_alone() -> None:
     good, edges = merge(other, [READY], generation=2, now="t4")
     assert good[0].last_transition_time == "t4"
     assert len(edges) == 1
+
+
+def test_status_that_cannot_be_read_is_written_anew() -> None:
+    item = {"metadata": {"name": "m"}, "status": {"observedGeneration": 3}}
+    assert report.stored(ModelServiceStatus, item).observed_generation == 3
+    item["status"] = {"observedGeneration": 3, "replicaDetails": [{"name": "m-0", "phase": "Dreaming"}]}
+    assert report.stored(ModelServiceStatus, item) == ModelServiceStatus()
 
 
 def test_first_word_is_an_edge_only_when_it_is_bad_or_an_acceptance() -> None:

@@ -95,13 +95,14 @@ def test_phase(engine: EnginePod | None, want: fleet.Phase) -> None:
 @pytest.mark.parametrize(
     ("routers", "accepted", "acked", "in_flight"),
     [
-        ([], None, True, 0),
+        ([], True, True, 0),
         ([silent()], None, False, None),
         ([said(replica("Routable", 2))], True, False, 2),
         ([said(replica("Routable", 2)), silent()], True, False, None),
         ([said(replica("Routable", 2)), said(replica("NotReady"), name="q")], False, False, 2),
         ([said()], False, True, 0),
-        ([said(synced=False)], False, False, 0),
+        ([said(synced=False)], None, False, 0),
+        ([said(replica("Routable", 2)), said(name="new", synced=False)], True, False, 2),
         ([said(replica("Draining", 1)), said(replica("Draining", 2), name="q")], False, True, 3),
         ([said(replica("Draining", 1)), said(replica("Routable"), name="q")], False, False, 1),
         ([said(replica("Draining", 0), age_s=60.0)], None, False, None),
@@ -115,22 +116,34 @@ def test_what_routers_make_known(
     assert (figures.accepted, figures.drain_acked, figures.in_flight_requests) == (accepted, acked, in_flight)
 
 
-def test_cold_start_is_assumed_until_it_is_seen() -> None:
-    assert fleetview.cold_start_s([group(pod(ready=False, ready_at_s=None))]) == fleetview.COLD_START_ASSUMED_S
-    assert fleetview.cold_start_s([group(pod()), group(pod(restarts=2, ready_at_s=9000.0))]) == 30.0
-    assert fleetview.cold_start_s([group(pod(ready_at_s=100.0))]) == 1.0
-
-
 def test_replica_is_stalled_only_while_it_is_not_ready_and_long_after_what_is_usual() -> None:
     figures = fleetview.figures_of("m", group(pod()), [])
 
     def stalled(engine: EnginePod | None, now_s: float) -> bool:
-        one = fleetview.replica_of(group(engine), figures, now_s=now_s, cold_start_s=2.0, cost_per_hour=0.0)
+        one = fleetview.replica_of(
+            group(engine), figures, now_s=now_s, begun_s=100.0, cold_start_s=2.0, cost_per_hour=0.0
+        )
         return one.stalled
 
     assert not stalled(None, 110.0)
     assert stalled(None, 100.0 + 2 * fleetview.STALL_FLOOR_S)
     assert not stalled(pod(), 100_000.0)
+    assert not stalled(pod(ready=False), 100_000.0), "it has served, and may again"
+    crashing = pod(ready=False, started=False, restarts=9, waiting="CrashLoopBackOff")
+    assert not stalled(crashing, 110.0)
+    assert stalled(crashing, 100_000.0), "no supply, although it was started"
+
+
+def test_pod_on_its_way_out_is_leaving() -> None:
+    figures = fleetview.figures_of("m", group(pod()), [])
+
+    def leaving(engine: EnginePod | None) -> bool:
+        given = {"now_s": 200.0, "begun_s": 100.0, "cold_start_s": 2.0, "cost_per_hour": 0.0}
+        return fleetview.replica_of(group(engine), figures, **given).leaving
+
+    assert leaving(pod(terminating=True))
+    assert not leaving(pod())
+    assert not leaving(None)
 
 
 def test_flow_counts_a_minute_and_begins_anew_with_the_process() -> None:
@@ -159,5 +172,8 @@ def test_flow_counts_a_minute_and_begins_anew_with_the_process() -> None:
     assert (flow.prompt_tokens, flow.cached_tokens, flow.output_tokens, flow.seconds) == (200, 100, 10, 2.0)
     tell(4.0, 3.5, 50, 0, 0)  # a new process: its counters began at nothing
     assert view.flow("ns", "default", "m") is None
+    clock[0] = 100.0
+    view.update([Answer(router, 100.0, state=RouterState(router="default", instance="r", started_at_s=3.5))])
+    assert not view._totals, "a service that is gone is not remembered"
     view.update([])
     assert view.of("ns", "default") == ()

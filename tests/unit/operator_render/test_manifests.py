@@ -210,3 +210,18 @@ def test_selectors_find_what_is_labelled() -> None:
         stateful_set["spec"]["selector"]["matchLabels"],
     ):
         assert selector.items() <= labels.items()
+
+
+@pytest.mark.parametrize(
+    ("ingress", "want"),
+    [
+        ([], None),
+        ([{}], None),
+        ([{"ip": "203.0.113.7"}], "http://203.0.113.7:8080"),
+        ([{"ip": "2001:db8::1"}], "http://[2001:db8::1]:8080"),
+        ([{"hostname": "lb.example.com", "ip": "203.0.113.7"}], "http://lb.example.com:8080"),
+    ],
+)
+def test_address_of_a_load_balancer_is_one_that_users_reach(ingress: list[dict[str, str]], want: str | None) -> None:
+    assert router.balancer_url({"status": {"loadBalancer": {"ingress": ingress}}}) == want
+    assert router.balancer_url({}) is None
