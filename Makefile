@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PACKAGES := crds operator router simulator localcluster cli
 PYTEST := $(BIN)/python -P -m pytest
+# Much of the suite waits; groups and their order are in tests/conftest.py. `make test ARGS=-n0` runs in one process.
+PARALLEL := --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help
 help: ## List the targets
@@ -47,7 +49,7 @@ lint: $(STAMP) ## Ruff, mypy, import-linter, codespell, CRD drift
 
 .PHONY: test
 test: controlplane ## Everything CI runs: unit, property, golden, wire, real kube-apiserver, chart, end to end
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) $(PARALLEL) $(ARGS)
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## Unit, property and golden tests only
