@@ -114,9 +114,6 @@ class Decision:
     stalled: tuple[str, ...] = ()
     limited_by_max: bool = False
 
-    def changed(self, before: int) -> bool:
-        return self.desired != before
-
 
 def stalled(age_s: float, cold_start_s: float) -> bool:
     """Whether a replica that is not ready yet has had its time."""

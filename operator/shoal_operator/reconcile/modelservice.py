@@ -1,6 +1,7 @@
 """ModelService: observe, resolve, check, decide how many, plan, apply, report. All but the reads and writes is pure."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal_api.conditions import ConditionType, Reason
@@ -17,7 +18,7 @@ from shoal_operator.reconcile import (
     serviceconditions,
     servicestatus,
 )
-from shoal_operator.reconcile.conditions import Finding
+from shoal_operator.reconcile.conditions import Edge, Finding
 from shoal_operator.reconcile.context import Context
 from shoal_operator.reconcile.observe import Group
 from shoal_operator.reconcile.outcome import Done, Failed, Key, Outcome, Requeue
@@ -181,7 +182,7 @@ async def _creatable(context: Context, key: Key, seen: Seen) -> frozenset[str]:
 def _scale(context: Context, key: Key, seen: Seen, service: values.Service, wanted: values.Scaling) -> Seen:
     before = context.scaler.in_force(key, seen.old, seen.desired, wanted.min)
     if not context.routers.known:
-        return replace(seen, desired=before, before=before)
+        return replace(seen, desired=before)
     fit = next((one for one in seen.resolved.findings.fits if one is not None), None)
     pending = [one for one in seen.replicas if not one.serving and not one.draining and not one.deleting]
     old = any(seen.current is not None and one.revision != seen.current.short for one in seen.replicas)
@@ -207,7 +208,7 @@ def _scale(context: Context, key: Key, seen: Seen, service: values.Service, want
     ages = [one.age_s for one in seen.routers if one.answer is not None]
     if ages:
         context.metrics.signal_age_seconds.labels(key.namespace, key.name).set(max(ages))
-    return replace(seen, desired=decision.desired, decision=decision, before=before)
+    return replace(seen, desired=decision.desired, decision=decision, changes=context.scaler.changes(key))
 
 
 async def _apply(context: Context, key: Key, seen: Seen, service: values.Service) -> None:
@@ -243,26 +244,23 @@ async def _report(context: Context, key: Key, snapshot: Snapshot, seen: Seen, fa
     item = await report.write(context, seen.item, seen.old, status, edges)
     if item is not seen.item:
         context.world.wrote_status(key, snapshot, item)
-    if _first_on_its_way(seen.old) != _first_on_its_way(status):
+    if routetable.first_on_its_way(seen.old) != routetable.first_on_its_way(status):
         _wake_router(context, key, seen)
     if failure is None:
-        await _tell(context, item, seen)
+        await _tell(context, item, seen, edges)
 
 
-async def _tell(context: Context, item: Object, seen: Seen) -> None:
+async def _tell(context: Context, item: Object, seen: Seen, edges: Sequence[Edge]) -> None:
     """Events about what was done, beside those about conditions."""
-    if seen.decision is not None and seen.decision.changed(seen.before):
-        figures = ", ".join(f"{name} {value:g}" for name, value in seen.decision.figures[:8])
-        message = f"from {seen.before} to {seen.decision.desired} replicas: {figures}"
-        await context.recorder.record(item, reason=seen.decision.reason.value, message=message, warning=False)
-    if seen.plan is not None and seen.plan.steps:
+    for change in reversed(servicestatus.unreported(seen)):
+        figures = ", ".join(f"{name} {value:g}" for name, value in list(change.inputs.items())[:8])
+        message = f"from {change.from_} to {change.to} replicas: {figures}"
+        await context.recorder.record(item, reason=change.reason, message=message, warning=False)
+    moved = any(edge.finding.type is ConditionType.PROGRESSING for edge in edges)  # which says what is done
+    if seen.plan is not None and seen.plan.steps and not moved:
         progressing = next(one for one in serviceconditions.findings_of(seen) if one.type is ConditionType.PROGRESSING)
         message = servicestatus.describe(seen.plan.steps)
         await context.recorder.record(item, reason=progressing.reason.value, message=message, warning=False)
-
-
-def _first_on_its_way(status: ModelServiceStatus) -> bool:
-    return status.replicas is not None and status.replicas.desired > 0 and status.replicas.ready == 0
 
 
 def _count(context: Context, key: Key, seen: Seen) -> None:

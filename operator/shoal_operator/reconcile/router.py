@@ -6,6 +6,7 @@ import pydantic
 
 from shoal_api import keys, routes
 from shoal_api.conditions import ConditionType, Reason
+from shoal_api.modelservice import ModelServiceStatus
 from shoal_api.router import RouterReplicas, RouterSpec, RouterStatus
 from shoal_operator.domain import naming, revision, values
 from shoal_operator.kube import errors, resources
@@ -90,13 +91,12 @@ async def _entries(context: Context, key: Key, before: routes.RouteTable | None)
             continue
         status = item.get("status") or {}
         current = revision.current(resolved.service, status.get("currentRevision"), status.get("renderVersion"))
-        counts = status.get("replicas") or {}
         entries.append(
             routetable.entry(
                 resolved.service,
                 revision=current.short,
                 draining=draining,
-                first_on_its_way=bool(counts.get("desired")) and not counts.get("ready"),
+                first_on_its_way=routetable.first_on_its_way(report.stored(ModelServiceStatus, item)),
             )
         )
     return entries

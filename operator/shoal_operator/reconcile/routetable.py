@@ -5,10 +5,32 @@ Which replicas drain comes from the StatefulSets' annotations, so that table and
 
 import hashlib
 from collections.abc import Iterable
+from typing import Final
 
 from shoal_api import quantities, routes
+from shoal_api.conditions import Reason
+from shoal_api.modelservice import ModelServiceStatus
 from shoal_api.router import RouterSpec
 from shoal_operator.domain import values
+
+
+NO_START: Final = frozenset({Reason.REPLICA_FAILED, Reason.START_TIMEOUT})
+"""Holds that say: what was started will not serve without a change."""
+NO_REPLICA: Final = NO_START | {Reason.NO_SPARE_GPU, Reason.UNSCHEDULABLE, Reason.APPLY_FAILED, Reason.PAUSED}
+"""Holds that say, in addition: nothing more will be started."""
+
+
+def first_on_its_way(status: ModelServiceStatus) -> bool:
+    """Whether requests may wait for a first replica: none serves, and one is starting or about to be made. Where nothing
+    is to be expected, clients had better hear so at once."""
+    if status.replicas is None or status.replicas.desired == 0 or status.replicas.ready > 0:
+        return False
+    hold = status.rollout.hold if status.rollout is not None else None
+    gate = hold.gate if hold is not None else ""
+    phases = {detail.phase for detail in status.replica_details}
+    if phases & {"Starting", "NotReady"} and gate not in NO_START:
+        return True
+    return phases <= {"Pending"} and gate not in NO_REPLICA
 
 
 def entry(service: values.Service, *, revision: str, draining: Iterable[str], first_on_its_way: bool) -> routes.Service:

@@ -39,6 +39,11 @@ class Scaler:
         self._desired[key] = decision.desired
         return decision
 
+    def changes(self, key: Key) -> tuple[scaling.Change, ...]:
+        """The last changes of the count in this process, newest first."""
+        memory = self._memory.get(key)
+        return memory.history if memory is not None else ()
+
 
 def reports_of(service: str, routers: Sequence[Said], now_s: float) -> tuple[demand.Report, ...]:
     """What each router said of this service; one that did not answer stands there with nothing."""

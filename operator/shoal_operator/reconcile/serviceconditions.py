@@ -2,7 +2,7 @@
 
 from shoal_api.conditions import ConditionType, Reason
 from shoal_operator.domain import fleet, rollout, scaling
-from shoal_operator.reconcile import fleetview
+from shoal_operator.reconcile import fleetview, servicestatus
 from shoal_operator.reconcile.conditions import Finding
 from shoal_operator.reconcile.servicestatus import Seen
 
@@ -74,7 +74,8 @@ def _progressing(seen: Seen) -> Finding:
         return Finding(ConditionType.PROGRESSING, "False", Reason.AVAILABLE, good="False")
     if plan.hold is not None and plan.hold.gate not in _WAITING:
         return Finding(ConditionType.PROGRESSING, "False", Reason(plan.hold.gate), plan.hold.message)
-    return Finding(ConditionType.PROGRESSING, "True", _movement(seen, plan))
+    message = plan.hold.message if plan.hold is not None and not plan.steps else servicestatus.describe(plan.steps)
+    return Finding(ConditionType.PROGRESSING, "True", _movement(seen, plan), message)
 
 
 def _movement(seen: Seen, plan: fleet.Plan) -> Reason:

@@ -47,8 +47,8 @@ class Seen:
     desired: int = 0
     plan: fleet.Plan | None = None
     decision: scaling.Decision | None = None
-    before: int = 0
-    """The count that was in force before the decision."""
+    changes: tuple[scaling.Change, ...] = ()
+    """Changes of the count since this process leads, newest first."""
 
     @property
     def accepted(self) -> bool:
@@ -104,7 +104,8 @@ def _without_figures(status: api.ModelServiceStatus) -> api.ModelServiceStatus:
         one.model_copy(update={"sessions": None, "in_flight_tokens": None, "draining": None})
         for one in status.replica_details
     )
-    scaled = status.scaling.model_copy(update={"inputs": {}}) if status.scaling is not None else None
+    # Why the count stays may change with every answer; a change of the count itself is in `desired` and the history.
+    scaled = status.scaling.model_copy(update={"inputs": {}, "reason": ""}) if status.scaling is not None else None
     return status.model_copy(
         update={"replica_details": details, "scaling": scaled, "performance": None, "capacity": None}
     )
@@ -159,20 +160,33 @@ def _scaling(seen: Seen) -> api.ScalingStatus | None:
     if decision is None:
         scaled = seen.service is not None and seen.service.scaling is not None
         return seen.old.scaling if scaled or not seen.accepted else None
-    inputs = dict(decision.figures)
     history = seen.old.scaling.history if seen.old.scaling is not None else ()
-    if decision.changed(seen.before):
-        change = api.ScalingDecision.model_validate(
+    return api.ScalingStatus(
+        desired=decision.desired,
+        reason=decision.reason.value,
+        inputs=dict(decision.figures),
+        history=(*unreported(seen), *history)[:HISTORY_LENGTH],
+    )
+
+
+def unreported(seen: Seen) -> tuple[api.ScalingDecision, ...]:
+    """Changes of the count that the stored status does not have, newest first: usually the last one. Also those whose
+    reconcile failed before it could say so."""
+    stored = seen.old.scaling.history if seen.old.scaling is not None else ()
+    known = {(one.time, one.from_, one.to) for one in stored}
+    made = [
+        api.ScalingDecision.model_validate(
             {
-                "time": observe.rfc3339(seen.now_s),
-                "from": seen.before,
-                "to": decision.desired,
-                "reason": decision.reason.value,
-                "inputs": inputs,
+                "time": observe.rfc3339(change.at_s),
+                "from": change.before,
+                "to": change.after,
+                "reason": change.reason.value,
+                "inputs": dict(change.figures),
             }
         )
-        history = (change, *history)[:HISTORY_LENGTH]
-    return api.ScalingStatus(desired=decision.desired, reason=decision.reason.value, inputs=inputs, history=history)
+        for change in seen.changes
+    ]
+    return tuple(one for one in made if (one.time, one.from_, one.to) not in known)
 
 
 def _rollout(seen: Seen) -> api.RolloutStatus | None:
