@@ -15,6 +15,7 @@ from shoal_operator.reconcile import (
     fleetview,
     observe,
     report,
+    routetable,
     serviceconditions,
     servicestatus,
 )

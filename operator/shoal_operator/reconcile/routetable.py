@@ -13,7 +13,6 @@ from shoal_api.modelservice import ModelServiceStatus
 from shoal_api.router import RouterSpec
 from shoal_operator.domain import values
 
-
 NO_START: Final = frozenset({Reason.REPLICA_FAILED, Reason.START_TIMEOUT})
 """Holds that say: what was started will not serve without a change."""
 NO_REPLICA: Final = NO_START | {Reason.NO_SPARE_GPU, Reason.UNSCHEDULABLE, Reason.APPLY_FAILED, Reason.PAUSED}
@@ -21,8 +20,9 @@ NO_REPLICA: Final = NO_START | {Reason.NO_SPARE_GPU, Reason.UNSCHEDULABLE, Reaso
 
 
 def first_on_its_way(status: ModelServiceStatus) -> bool:
-    """Whether requests may wait for a first replica: none serves, and one is starting or about to be made. Where nothing
-    is to be expected, clients had better hear so at once."""
+    """Whether requests may wait for a first replica: none serves, and one is starting or about to be made.
+
+    Where nothing is to be expected, clients had better hear so at once."""
     if status.replicas is None or status.replicas.desired == 0 or status.replicas.ready > 0:
         return False
     hold = status.rollout.hold if status.rollout is not None else None
