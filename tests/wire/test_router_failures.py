@@ -311,6 +311,31 @@ def test_engine_that_keeps_failing_is_taken_out_and_tried_again() -> None:
         one.wait(lambda it: it.states()["a"] == "Routable")
 
 
+def test_first_event_of_a_stream_ends_the_probation_of_a_replica_that_came_back() -> None:
+    """Not its last: a stream may take minutes, and until then one request at a time would be let through."""
+    go_on = threading.Event()
+
+    def script(call: Call) -> None:
+        call.start_events()
+        call.chunk(chat_event("a"))
+        if call.number == 0:
+            go_on.wait(20)
+        call.chunk(DONE)
+        call.end_chunks()
+
+    with scripted_engine(script) as engine, router({"a": engine.url}) as one:
+        engine.healthy = False
+        one.wait(lambda it: it.states()["a"] == "Ejected")
+        engine.healthy = True
+        one.wait(lambda it: it.states()["a"] == "Routable")
+        with rawhttp.connect(one.host, one.port) as sock:
+            sock.sendall(rawhttp.post(_CHAT, _body()))
+            begun = sock.recv(1024)
+            assert _ask(one, _body()).body.endswith(DONE)
+            go_on.set()
+            assert rawhttp.read_answer(sock, wait_close=False, buffer=begun).body.endswith(DONE)
+
+
 def test_half_of_the_replicas_stay_whatever_fails() -> None:
     script = lambda call: call.reset()  # noqa: E731
     with scripted_engine(script) as a, scripted_engine(script) as b, router({"a": a.url, "b": b.url}) as one:

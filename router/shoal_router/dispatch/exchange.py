@@ -15,6 +15,7 @@ from shoal_router import log, model
 from shoal_router.admission.ticket import Ticket
 from shoal_router.dispatch import explain, failures, reply, splice, sse
 from shoal_router.dispatch.api import Api
+from shoal_router.dispatch.breaker import Circuit
 from shoal_router.dispatch.checks import RID_LENGTH, Checked
 from shoal_router.dispatch.handle import Handle
 from shoal_router.dispatch.service import Service
@@ -39,7 +40,6 @@ class Client(Protocol):
 
     answer_started: bool
     closing: bool
-    write_paused: bool
 
     def answer(self, status: int, headers: Headers, body: bytes) -> None: ...
 
@@ -90,9 +90,9 @@ class Exchange:
         "_ticket",
         "_tokens_seen",
         "_usage_unset",
+        "awaited",
         "paused",
         "streaming",
-        "waits_for_connection",
     )
 
     def __init__(
@@ -133,7 +133,7 @@ class Exchange:
         """What to answer if no other replica can be tried."""
         self._ended = False
         self._losses = 0
-        self.waits_for_connection = False
+        self.awaited: object | None = None
         self.streaming = checked.stream
         self.paused = False
         self._begin()
@@ -274,9 +274,14 @@ class Exchange:
     def _first_event(self, scanner: sse.Scanner, now_s: float) -> None:
         code = scanner.error_code
         if code is not None and code >= 500:
+            code = code if code < 600 else 502
             message = reply.error_message(sse.event_payload(scanner.error_event))[0]
             self._refused(code, message, None)
             return
+        handle = self._handle
+        if handle is not None and handle.breaker.circuit is Circuit.HALF_OPEN:
+            # It works: a stream that lives for minutes must not keep everybody else out until it ends.
+            handle.on_success(now_s)
         if code is None and self._binding is not None:
             self._tokens_seen = scanner.events
             self._service.core.first_token(self._binding, now_s)
@@ -301,7 +306,8 @@ class Exchange:
             self._body_held = self._body_held[:1]
 
     def _forget_request(self) -> None:
-        """It cannot be sent again now; a stream may live for minutes, and its prompt is most of what it weighs."""
+        """It cannot be sent again now; a stream may live for minutes, and its prompt is most of what it weighs. The
+        ticket refers back to this object: without it, it is freed the moment it is done."""
         self._body = b""
         self._request = None
         self._ticket = None
@@ -439,7 +445,7 @@ class Exchange:
     def _leave(self, usage: model.Usage | None, finished: bool = False, failed: bool = False) -> None:
         """Give back the reservation and the place on the replica. `failed`: the client gets no whole answer, and it is
         the fleet's doing; an attempt that is tried again, a client that left and an engine's 4xx are no such thing."""
-        self.waits_for_connection = False
+        self.awaited = None
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.guests.discard(self)
@@ -503,6 +509,8 @@ class Exchange:
         return explain.headers(self._binding, self._terms.get(self._binding.replica.name))
 
     def _count(self, status: int, reason: str) -> None:
+        """The request is over."""
+        self._forget_request()
         self._service.counters.requests[status, reason] += 1
         if self._dispatcher.access_log:
             log.info(

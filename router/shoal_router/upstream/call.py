@@ -41,9 +41,9 @@ class Call:
         "_retried",
         "_status",
         "_wheel",
+        "awaited",
         "deadline_s",
         "timer_slot",
-        "waits_for_connection",
     )
 
     def __init__(
@@ -60,7 +60,7 @@ class Call:
         self._retried = False
         self.deadline_s = math.inf
         self.timer_slot = -1
-        self.waits_for_connection = False
+        self.awaited: object | None = None
 
     def start(self, deadline_s: float) -> None:
         self._wheel.arm(self, deadline_s)
@@ -71,7 +71,7 @@ class Call:
         self._drop()
 
     def _drop(self) -> None:
-        self.waits_for_connection = False
+        self.awaited = None
         self._wheel.disarm(self)
         connection, self._connection = self._connection, None
         if connection is not None:

@@ -67,6 +67,7 @@ class Connection(asyncio.Protocol):
         "_interim",
         "_keep_alive",
         "_parser",
+        "_paused",
         "_pool",
         "_sent_s",
         "_transport",
@@ -83,6 +84,7 @@ class Connection(asyncio.Protocol):
         self.requests = 0
         self.idle_since_s = 0.0
         self._sent_s = 0.0
+        self._paused = False
         self._reset()
 
     def _reset(self) -> None:
@@ -119,11 +121,15 @@ class Connection(asyncio.Protocol):
             self._transport.writelines(parts)
 
     def pause(self) -> None:
-        if self._transport is not None:
+        if not self._paused and self.usable:
+            assert self._transport is not None
+            self._paused = True
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        if self._transport is not None:
+        if self._paused and self.usable:
+            assert self._transport is not None
+            self._paused = False
             self._transport.resume_reading()
 
     def abort(self) -> None:
@@ -174,14 +180,21 @@ class Connection(asyncio.Protocol):
         # The receiver may have aborted in the callback.
         if self._complete and self.receiver is receiver:
             self.receiver = None
-            if self._keep_alive and self._framed and not self._dirty:
+            if self._reusable():
+                self.resume()  # a client that got slow with the last bytes must not stop the next request's answer
                 self._pool.release(self)
             else:
                 self.close()
             receiver.on_end()
 
+    def _reusable(self) -> bool:
+        """Not where the engine answered before it had read the whole request: it may never read the rest."""
+        clean = self._keep_alive and self._framed and not self._dirty and self.usable
+        return clean and self._transport is not None and not self._transport.get_write_buffer_size()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        del self._parser  # it refers back to this object
         self._pool.forget(self)
         receiver = self.receiver
         if receiver is None:
@@ -209,8 +222,8 @@ class Connection(asyncio.Protocol):
             self._dirty = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._complete:
-            return
+        if self._head_done:
+            return  # a trailer, or a head that nobody asked for
         name = name.lower()
         self._headers.append((name, value))
         if name in (b"content-length", b"transfer-encoding"):

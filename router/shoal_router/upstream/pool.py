@@ -22,8 +22,9 @@ USER_TIMEOUT_MS: Final = 10_000
 class Waiter(Protocol):
     """Who asked for a connection: gets exactly one of these calls, perhaps before `acquire` returns."""
 
-    waits_for_connection: bool
-    """Cleared by a waiter that has lost interest."""
+    awaited: object | None
+    """The connection it waits for, set by the pool; cleared by a waiter that has lost interest. One that then asks
+    elsewhere waits for another: what the first attempt brings, late, is not for it."""
 
     def on_connection(self, connection: Connection) -> None: ...
 
@@ -54,14 +55,14 @@ class Pool:
     def acquire(self, waiter: Waiter, fresh: bool = False) -> None:
         """Give the waiter a connection: an idle one at once, else a new one unless it cannot be had in time."""
         self._drop_old()
-        waiter.waits_for_connection = True
+        waiter.awaited = None
         while self._idle and not fresh:
             connection = self._idle.pop()
             if connection.usable:
-                waiter.waits_for_connection = False
                 waiter.on_connection(connection)
                 return
-        task = self._loop.create_task(self._connect(waiter))
+        waiter.awaited = attempt = object()
+        task = self._loop.create_task(self._connect(waiter, attempt))
         self._connects.add(task)
         task.add_done_callback(self._connects.discard)
 
@@ -98,7 +99,7 @@ class Pool:
         while self._idle and self._idle[0].idle_since_s < oldest_s:
             self._idle.popleft().close()
 
-    async def _connect(self, waiter: Waiter) -> None:
+    async def _connect(self, waiter: Waiter, attempt: object) -> None:
         connection: Connection | None = None
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -106,13 +107,13 @@ class Pool:
         except OSError:  # TimeoutError is one
             pass
         if connection is None or not connection.usable:
-            if waiter.waits_for_connection:
-                waiter.waits_for_connection = False
+            if waiter.awaited is attempt:
+                waiter.awaited = None
                 waiter.on_failed(Failure.CONNECT)
             return
         self._connections.add(connection)
-        if waiter.waits_for_connection:
-            waiter.waits_for_connection = False
+        if waiter.awaited is attempt:
+            waiter.awaited = None
             waiter.on_connection(connection)
         else:
             self.release(connection)
