@@ -164,3 +164,37 @@ def test_waiting_client_that_goes_away_leaves_the_queue() -> None:
             go_on.set()
             assert rawhttp.read_answer(first, wait_close=False).status == 200
         assert len(engine.requests) == 1
+
+
+_LARGE = json.dumps({"object": "chat.completion", "x": "y" * ((256 << 10) + 64)}).encode()
+
+
+def test_client_that_got_slow_with_the_last_bytes_stops_nobody_else() -> None:
+    """Its engine connection, paused as the answer ended, serves the next request as any other."""
+    with (
+        scripted_engine(lambda call: call.answer(200, _LARGE)) as engine,
+        router({"a": engine.url}) as one,
+        rawhttp.connect(one.host, one.port, receive_bytes=4096) as slow,
+    ):
+        slow.sendall(rawhttp.post(_CHAT, _body(stream=False)))
+        one.wait(lambda it: it.metric("shoal_router_requests_total", code="200") == 1)
+        connections = engine.connections
+        for _ in range(connections):
+            data = rawhttp.post(_CHAT, _body(stream=False))
+            assert rawhttp.exchange(one.host, one.port, data, wait_close=False).body == _LARGE
+        assert rawhttp.read_answer(slow, wait_close=False).body == _LARGE
+
+
+def test_answers_do_not_pile_up_for_a_client_that_takes_none() -> None:
+    with scripted_engine(lambda call: call.answer(200, _LARGE)) as engine, router({"a": engine.url}) as one:
+        with rawhttp.connect(one.host, one.port, receive_bytes=4096) as sock:
+            data = rawhttp.post(_CHAT, _body(stream=False))
+            sock.sendall(data)
+            one.wait(lambda it: it.metric("shoal_router_requests_total", code="200") == 1)
+            sock.sendall(data)
+            other = rawhttp.exchange(one.host, one.port, data, wait_close=False)
+            assert (other.status, len(engine.requests)) == (200, 2)  # not 3: its second request has not been read
+            received = b""
+            while received.count(_LARGE) < 2:
+                received += sock.recv(1 << 18)
+        assert len(engine.requests) == 3

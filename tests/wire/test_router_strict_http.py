@@ -1,6 +1,9 @@
 """What is no well-formed HTTP, too large or too slow is answered by the router itself and reaches no engine."""
 
+import contextlib
+import itertools
 import json
+import select
 import threading
 from collections.abc import Iterator
 
@@ -242,3 +245,54 @@ def test_slow_headers_get_408_and_silent_connections_are_closed() -> None:
             sock.sendall(_request(_HOST, b"", b"GET /v1/models HTTP/1.1\r\n"))
             assert rawhttp.read_answer(sock, wait_close=False).status == 200
             assert rawhttp.closed_within(sock, 8)
+
+
+def test_trailers_are_no_headers(one: RunningRouter, engine: ScriptedEngine) -> None:
+    trailers = b"X-T: 1\r\nX-Shoal-Explain: 1\r\nContent-Type: text/plain\r\n"
+    data = _request(_HOST + _JSON + _CHUNKED, b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(_CHAT), _CHAT, trailers))
+    answer = rawhttp.exchange(one.host, one.port, data, wait_close=False)
+    assert answer.status == 200
+    assert "x-shoal-replica" not in answer.headers
+    assert "x-t" not in engine.requests[-1].headers
+
+
+@pytest.mark.parametrize(
+    "padding", [b"0\r\nX-T: ", b"0\r\n" + b"A: b\r\n" * 100, b"1;a="], ids=["value", "lines", "extension"]
+)
+def test_endless_trailers_and_extensions_are_refused(
+    one: RunningRouter, engine: ScriptedEngine, padding: bytes
+) -> None:
+    before = len(engine.requests)
+    with rawhttp.connect(one.host, one.port) as sock:
+        sock.sendall(_request(_HOST + _JSON + _CHUNKED, b"1\r\n{\r\n" + padding))
+        filler = (padding.removeprefix(b"0\r\n") if padding.endswith(b"\n") else b"x") * 4096
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1024):
+                sock.sendall(filler[:4096])
+                if select.select([sock], [], [], 0)[0]:
+                    break
+        answer = rawhttp.read_answer(sock)
+    assert (answer.status, answer.closed) == (431, True)
+    assert len(engine.requests) == before
+
+
+def test_body_of_tiny_chunks_is_put_together(one: RunningRouter, engine: ScriptedEngine) -> None:
+    body = json.dumps({**json.loads(_CHAT), "pad": "p" * 20_000}).encode()
+    sizes = itertools.cycle((1, 2, 3, 5000, 1))
+    chunks, at = [], 0
+    while at < len(body):
+        piece = body[at : at + next(sizes)]
+        chunks.append(b"%x\r\n%b\r\n" % (len(piece), piece))
+        at += len(piece)
+    data = _request(_HOST + _JSON + _CHUNKED, b"".join(chunks) + b"0\r\n\r\n")
+    assert rawhttp.exchange(one.host, one.port, data, wait_close=False).status == 200
+    assert engine.requests[-1].json()["pad"] == "p" * 20_000
+
+
+def test_empty_line_between_requests_begins_none() -> None:
+    with router({}, table={"header_timeout_s": 0.2}) as one, rawhttp.connect(one.host, one.port) as sock:
+        for _ in range(2):
+            sock.sendall(_request(_HOST, b"", b"GET /v1/models HTTP/1.1\r\n"))
+            assert rawhttp.read_answer(sock, wait_close=False).status == 200
+            sock.sendall(b"\r\n")
+            assert not rawhttp.closed_within(sock, 0.5)

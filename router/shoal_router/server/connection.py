@@ -25,6 +25,8 @@ UNSENT_BYTES: Final = 128 << 10
 """What the kernel may hold that a slow client has no window for; it would take megabytes."""
 USER_TIMEOUT_MS: Final = 60_000
 LINGER_S: Final = 2.0
+PIECE_BYTES: Final = 4096
+"""Pieces of a body from this size on are kept as they came."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CRLF2: Final = b"\r\n\r\n"
 _BODILESS: Final = frozenset((204, 304))
@@ -58,7 +60,9 @@ class Connection(asyncio.Protocol):
         "_body_bytes",
         "_chunked_out",
         "_head",
+        "_head_done",
         "_listener",
+        "_padding_bytes",
         "_parser",
         "_refusal",
         "_rejection",
@@ -95,8 +99,11 @@ class Connection(asyncio.Protocol):
     def _begin(self) -> None:
         self._head = b""
         self._url = b""
-        self._body: list[bytes] = []
+        self._head_done = False
+        self._body: list[bytes | bytearray] = []
         self._body_bytes = 0
+        self._padding_bytes = 0
+        """Bytes read since the last one of the body."""
         self._refusal: ApiError | None = None
         """Answer it and close: what follows on this connection is not understood or not wanted."""
         self._rejection: ApiError | None = None
@@ -132,21 +139,20 @@ class Connection(asyncio.Protocol):
         if state is State.IDLE or state is State.HEAD:
             self._read_head(data)
         elif state is State.BODY:
-            # The limit is on silence: a slow link may take its time for a large body.
-            self._listener.wheel.arm(self, self._listener.now() + self._listener.limits.body_s)
-            self._parse(data)
-            self._advance()
+            self._read_body(data)
         elif state is State.BUSY:
             self._refuse_pipelining()
 
     def _read_head(self, data: bytes) -> None:
         listener = self._listener
         if self.state is State.IDLE:
+            # An empty line between requests is tolerated, as RFC 9112 2.2 asks; it begins none.
+            data = data.removeprefix(b"\r\n")
+            if not data:
+                return
             self._begin()
             self.state = State.HEAD
             listener.busy(self)
-            # An empty line between requests is tolerated, as RFC 9112 2.2 asks.
-            data = data.removeprefix(b"\r\n")
         start = self._head
         whole = start + data if start else data
         end = whole.find(_CRLF2, max(0, len(start) - 3)) + 4
@@ -174,6 +180,17 @@ class Connection(asyncio.Protocol):
                 self._refusal = _pipelined()
         self._advance()
 
+    def _read_body(self, data: bytes) -> None:
+        # The limit is on silence: a slow link may take its time for a large body.
+        self._listener.wheel.arm(self, self._listener.now() + self._listener.limits.body_s)
+        before = self._body_bytes
+        self._parse(data)
+        # Chunk extensions and trailers have no bound of their own, and the parser keeps what it has of a trailer.
+        self._padding_bytes = self._padding_bytes + len(data) if self._body_bytes == before else 0
+        if self._padding_bytes > self._listener.limits.header_bytes and self.state is State.BODY:
+            self._refusal = self._refusal or head.too_large(self._listener.limits.header_bytes)
+        self._advance()
+
     def _parse(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
@@ -194,9 +211,8 @@ class Connection(asyncio.Protocol):
             handler.refused(self._rejection)
             self.answer_error(self._rejection, handler.shape(self))
             return
-        body = self._body
-        self._body = []
-        handler.handle(self, body[0] if len(body) == 1 else b"".join(body))
+        body, self._body = self._body, []
+        handler.handle(self, body[0] if len(body) == 1 and type(body[0]) is bytes else b"".join(body))
 
     # httptools
 
@@ -208,11 +224,13 @@ class Connection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
+        if not self._head_done:  # trailers are not looked at: they could name what the head was checked for
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if self.state is State.BUSY:
             return
+        self._head_done = True
         limits = self._listener.limits
         version = self._parser.get_http_version()
         if version not in ("1.1", "1.0"):
@@ -247,7 +265,17 @@ class Connection(asyncio.Protocol):
             self._refusal = self._refusal or _too_large(self._listener.limits.body_bytes)
             self._body = []
         elif self._refusal is None:
-            self._body.append(data)
+            self._keep(data)
+
+    def _keep(self, data: bytes) -> None:
+        """Small chunks are put together: an object for each would weigh many times what it holds."""
+        body = self._body
+        if not body or len(data) >= PIECE_BYTES:
+            body.append(data)
+        elif isinstance(last := body[-1], bytearray):
+            last += data
+        else:
+            body.append(bytearray(data))
 
     def on_message_complete(self) -> None:
         if self.state is State.BODY and self._refusal is None:
@@ -348,6 +376,8 @@ class Connection(asyncio.Protocol):
             self.state = State.IDLE
             self._listener.idle(self)
             if self.write_paused:
+                # Its next request is not read before it has taken this answer, or answers pile up without bound.
+                self._transport.pause_reading()
                 self._arm_for_writing(self._listener.limits.idle_s)
 
     def cut(self) -> None:
@@ -387,6 +417,7 @@ class Connection(asyncio.Protocol):
         if self.state is State.BUSY:
             self.deadline_s = math.inf
         elif self.state is State.IDLE:
+            self._transport.resume_reading()
             self._listener.wheel.arm(self, self._listener.now() + self._listener.limits.idle_s)
         if self.exchange is not None:
             self.exchange.on_client_resumed()
@@ -399,6 +430,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.state = State.CLOSED
+        del self._parser  # it refers back to this object
         self._listener.wheel.disarm(self)
         self._listener.closed(self)
         exchange, self.exchange = self.exchange, None

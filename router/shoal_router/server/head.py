@@ -57,10 +57,14 @@ def bad(message: str) -> ApiError:
     return ApiError(400, message, "malformed_http")
 
 
+def too_large(bytes_max: int) -> ApiError:
+    return ApiError(431, f"The request's header is larger than {bytes_max} bytes.", "header_too_large")
+
+
 def partial_complaint(head: bytes, bytes_max: int) -> ApiError | None:
     """A head that has not ended yet: is it already beyond repair?"""
     if len(head) > bytes_max:
-        return ApiError(431, f"The request's header is larger than {bytes_max} bytes.", "header_too_large")
+        return too_large(bytes_max)
     if head.count(b"\n") != head.count(b"\r\n"):
         return bad("A line of the header ends without CR LF.")
     return bad("NUL in the header.") if b"\0" in head else None
@@ -70,7 +74,7 @@ def complaint(head: bytes, bytes_max: int) -> ApiError | None:
     """A whole head, its blank line included."""
     lines = head.count(b"\r\n")
     if len(head) > bytes_max:
-        return ApiError(431, f"The request's header is larger than {bytes_max} bytes.", "header_too_large")
+        return too_large(bytes_max)
     if head.count(b"\n") != lines or head.count(b"\r") != lines:
         return bad("A line of the header ends without CR LF.")
     if b"\0" in head:
