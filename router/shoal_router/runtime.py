@@ -107,7 +107,9 @@ class Runtime:
         await asyncio.wait((hurried, empty), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         for task in (hurried, empty):
             task.cancel()
+        self._dispatcher.reject_waiting()
         log.info("drained", connections_cut=self._listener.abort_all())
+        await asyncio.sleep(0)  # the connections hear of it, and tell the engines
 
     async def _wait(self, what: Coroutine[object, object, object], timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -93,11 +93,17 @@ class Wheel:
         slot.clear()
         for item in items:
             item.timer_slot = -1
-        for item in items:
-            if item.timer_slot >= 0:
-                continue  # armed anew by another item's callback
-            if item.deadline_s <= now_s:
-                item.deadline_s = _NEVER
-                item.on_deadline(now_s)
-            elif item.deadline_s != _NEVER:
-                self._insert(item)
+        try:
+            while items:
+                item = items.pop()
+                if item.timer_slot >= 0:
+                    continue  # armed anew by another item's callback
+                if item.deadline_s <= now_s:
+                    item.deadline_s = _NEVER
+                    item.on_deadline(now_s)
+                elif item.deadline_s != _NEVER:
+                    self._insert(item)
+        finally:
+            for item in items:  # what one of them raised must not cost the others their deadlines
+                if item.timer_slot < 0 and item.deadline_s != _NEVER:
+                    self._insert(item)

@@ -233,3 +233,23 @@ def test_admin_port() -> None:
         assert rawhttp.exchange(host, int(port), rawhttp.post("/debug/route", b"{")).status == 400
         state = one.state()
         assert (state["router"], state["discovery_synced"], state["draining"]) == ("static", True, False)
+
+
+def test_requests_that_still_wait_when_the_grace_ends_are_told_so() -> None:
+    gate = Gate()
+    with (
+        scripted_engine(gate, {"max_running_requests": 1}) as engine,
+        router({"a": engine.url}, "--listen-after-term-s", "0", "--grace-s", "0.3") as one,
+        rawhttp.connect(one.host, one.port) as first,
+        rawhttp.connect(one.host, one.port) as second,
+    ):
+        for sock in (first, second):
+            sock.sendall(rawhttp.post(_CHAT, _body()))
+        one.wait(lambda it: it.service_state()["queue"]["requests"] == 1)
+        one.terminate()
+        answers = [sock.recv(65536) for sock in (first, second)]
+        waiting = next(answer for answer in answers if b" 503 " in answer[:16])
+        assert b'"code":"draining"' in waiting
+        assert b"retry-after: " in waiting
+        assert one.process.wait(10) == 0
+        gate.open.set()

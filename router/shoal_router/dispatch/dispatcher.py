@@ -45,11 +45,16 @@ class Dispatcher:
 
     def on_deadline(self, now_s: float) -> None:
         """The waiting queues' clock: expiry, and prefill presumed done."""
+        self._wheel.arm(self, now_s + TICK_S)
         for service in self.fleet.services.values():
             at_s = service.core.next_wake()
             if at_s is not None and at_s <= now_s:
                 service.core.pump(now_s)
-        self._wheel.arm(self, now_s + TICK_S)
+
+    def reject_waiting(self) -> None:
+        """This router ends: tell those who still wait, so that they ask another."""
+        for service in self.fleet.services.values():
+            service.core.reject_all(model.Outcome.DRAINING, self.now())
 
     def read(
         self, api: Api, checked: Checked, size: int, session: dict[str, str], order: tuple[str, ...]

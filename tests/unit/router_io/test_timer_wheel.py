@@ -40,3 +40,26 @@ async def test_deadlines() -> None:
         assert far.timer_slot >= 0
     finally:
         wheel.stop()
+
+
+async def test_one_that_raises_costs_no_other_its_deadline() -> None:
+    class Bad(_Item):
+        def on_deadline(self, now_s: float) -> None:
+            super().on_deadline(now_s)
+            raise RuntimeError("bad")
+
+    loop = asyncio.get_running_loop()
+    raised: list[object] = []
+    loop.set_exception_handler(lambda _, context: raised.append(context.get("exception")))
+    wheel = timers.Wheel(loop)
+    wheel.start()
+    try:
+        items = [Bad() if place % 2 else _Item() for place in range(20)]
+        at_s = wheel.now() + 0.1
+        for item in items:
+            wheel.arm(item, at_s)
+        await until(lambda: all(item.fired for item in items))
+        assert [len(item.fired) for item in items] == [1] * 20
+        assert len(raised) == 10
+    finally:
+        wheel.stop()
