@@ -205,6 +205,10 @@ class ServiceCore:
         """Dry run: every routable replica with its cost terms, cheapest first. Changes nothing."""
         return self._pool.explain(self._pool.query(request), now)
 
+    def queue_state(self, now: float) -> state.QueueState:
+        """What waits, for `/metrics`: its part of `state`."""
+        return report.queue_state(self._pool, self._queue, now)
+
     def state(self, now: float) -> state.ServiceState:
         """This service's part of `/state`."""
         return report.service_state(self._service.name, self._pool, self._queue, self.counters, self._room, now)

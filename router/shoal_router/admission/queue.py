@@ -91,10 +91,13 @@ class Queue:
         self.prompt_tokens += ticket.prompt_tokens
         self.uncached_tokens += ticket.uncached_tokens
         self.work_s += ticket.work_s
-        heapq.heappush(self._expiry, (ticket.expires_at, ticket.seq))
+        self._push_expiry(ticket)
         if len(self._waiting) > _EXACT_MAX:
             key = (-ticket.request.priority, self._served[tenant], ticket.work_s, ticket.seq)
             bisect.insort(self._order, (key, ticket), key=operator.itemgetter(0))
+            if len(self._order) > 2 * len(self._waiting):
+                # Those who left are weeded out when the order is next computed; with no replica free that may be never.
+                self._order = [entry for entry in self._order if entry[1].seq in self._waiting]
 
     def remove(self, ticket: tickets.Ticket, served: bool) -> None:
         """Take out; `served` charges its work to its tenant."""
@@ -158,4 +161,10 @@ class Queue:
         """Another limit for one that waits."""
         if ticket.expires_at != expires_at:
             ticket.expires_at = expires_at
-            heapq.heappush(self._expiry, (expires_at, ticket.seq))
+            self._push_expiry(ticket)
+
+    def _push_expiry(self, ticket: tickets.Ticket) -> None:
+        heapq.heappush(self._expiry, (ticket.expires_at, ticket.seq))
+        if len(self._expiry) > 64 + 2 * len(self._waiting):
+            self._expiry = [(one.expires_at, one.seq) for one in self._waiting.values()]
+            heapq.heapify(self._expiry)

@@ -1,5 +1,6 @@
 """What a service's core tells others: counters kept on the hot path, `/state` and per-replica figures made of them."""
 
+import math
 from dataclasses import dataclass
 
 from shoal_api import state
@@ -14,6 +15,8 @@ HOT_S = 300.0
 """A prefix, or a session, used within so many seconds counts as hot, or active."""
 _HOT_NODES_MAX = 2048
 _HOT_REFRESH_S = 5.0
+_HOT_NODES_A_LOOK = 4096
+"""So many nodes of mirrors are walked in one look, in milliseconds; of many replicas the oldest figures go first."""
 _DECODE_S = 1.0
 
 
@@ -24,7 +27,6 @@ class Counters:
         "_decode_rates",
         "_decoded",
         "_hot",
-        "_hot_at",
         "bindings",
         "cached_tokens",
         "cancelled",
@@ -69,8 +71,8 @@ class Counters:
         self.itl_total = histogram.Histogram()
         self.itl = histogram.Window(self.itl_total)
         self.queue_wait = histogram.Histogram()
-        self._hot: dict[str, int] = {}
-        self._hot_at: float | None = None
+        self._hot: dict[str, tuple[float, int]] = {}
+        """Time and unique hot tokens of each replica when its mirror was last walked."""
         self._decoded: dict[str, tuple[int, float]] = {}
         self._decode_rates: dict[str, float] = {}
 
@@ -109,10 +111,15 @@ class Counters:
 
     def hot(self, pool: pools.Pool, now: float) -> dict[str, int]:
         """Unique hot tokens by replica, computed anew at most every 5 s: it walks the mirrors."""
-        if self._hot_at is None or now - self._hot_at >= _HOT_REFRESH_S:
-            self._hot = {name: unique_hot_tokens(pool, load, now) for name, load in pool.loads.items()}
-            self._hot_at = now
-        return self._hot
+        known = self._hot
+        by_age = sorted(pool.loads.items(), key=lambda item: known.get(item[0], (-math.inf, 0))[0])
+        nodes = 0
+        for name, load in by_age:
+            if name in known and (now - known[name][0] < _HOT_REFRESH_S or nodes >= _HOT_NODES_A_LOOK):
+                break
+            known[name] = (now, unique_hot_tokens(pool, load, now))
+            nodes += min(_HOT_NODES_MAX, len(load.mirror))
+        return {name: tokens for name, (_, tokens) in known.items()}
 
     def decode_rate(self, load: loads.Load, now: float) -> float:
         """Output tokens per second since the last look that was a second ago or more."""
@@ -127,6 +134,8 @@ class Counters:
 
     def forget(self, names: set[str]) -> None:
         """Keep figures of these replicas only."""
+        for name in [name for name in self._hot if name not in names]:
+            del self._hot[name]
         for kept in (self._decoded, self._decode_rates):
             for name in [name for name in kept if name not in names]:
                 del kept[name]
@@ -165,15 +174,7 @@ def service_state(
     known = ten is not None and sixty is not None and three_hundred is not None
     return state.ServiceState(
         name=name,
-        queue=state.QueueState(
-            requests=len(waiting),
-            bytes=waiting.bytes,
-            uncached_tokens=waiting.uncached_tokens,
-            prompt_tokens=waiting.prompt_tokens,
-            work_s=max(0.0, waiting.work_s),
-            oldest_s=waiting.oldest_s(now),
-            no_replica_requests=0 if pool.routable else len(waiting),
-        ),
+        queue=queue_state(pool, waiting, now),
         rate=state.RateState(
             requests_per_s=(ten or 0.0, sixty or 0.0, three_hundred or 0.0) if known else None,
             work_per_request_s=counters.works.value,
@@ -193,6 +194,19 @@ def service_state(
             _replica(load, sessions.get(load.replica.name, 0), hot.get(load.replica.name, 0), counters, now)
             for load in pool.loads.values()
         ),
+    )
+
+
+def queue_state(pool: pools.Pool, waiting: queues.Queue, now: float) -> state.QueueState:
+    """What waits."""
+    return state.QueueState(
+        requests=len(waiting),
+        bytes=waiting.bytes,
+        uncached_tokens=waiting.uncached_tokens,
+        prompt_tokens=waiting.prompt_tokens,
+        work_s=max(0.0, waiting.work_s),
+        oldest_s=waiting.oldest_s(now),
+        no_replica_requests=0 if pool.routable else len(waiting),
     )
 
 

@@ -26,11 +26,15 @@ class Last:
 class Sessions:
     """(tenant, session key) -> Last, for one service. A look-up does not count as use; a turn does."""
 
-    __slots__ = ("_entries_max", "_last")
+    __slots__ = ("_active", "_counts", "_entries_max", "_last")
 
     def __init__(self, entries_max: int) -> None:
         self._entries_max = entries_max
         self._last: collections.OrderedDict[tuple[str, int], Last] = collections.OrderedDict()
+        self._active: collections.OrderedDict[tuple[str, int], Last] = collections.OrderedDict()
+        """The newest of `_last`: those that `active` counts."""
+        self._counts: dict[str, int] = {}
+        """`_active` by replica."""
 
     def __len__(self) -> int:
         return len(self._last)
@@ -42,14 +46,30 @@ class Sessions:
         place = (tenant, key)
         self._last[place] = last
         self._last.move_to_end(place)
+        before = self._active.pop(place, None)
+        if before is not None:
+            self._uncount(before)
+        self._active[place] = last
+        self._counts[last.replica] = self._counts.get(last.replica, 0) + 1
         if len(self._last) > self._entries_max:
-            self._last.popitem(last=False)
+            oldest, _ = self._last.popitem(last=False)
+            evicted = self._active.pop(oldest, None)
+            if evicted is not None:
+                self._uncount(evicted)
 
     def active(self, since: float) -> dict[str, int]:
-        """Sessions with a turn after `since`, counted by the replica of their last turn."""
-        counts: dict[str, int] = {}
-        for last in reversed(self._last.values()):
-            if last.at < since:
-                break
-            counts[last.replica] = counts.get(last.replica, 0) + 1
-        return counts
+        """Sessions with a turn after `since`, counted by the replica of their last turn. `since` never goes back.
+
+        Turns are counted as they come, since a walk over the table would stop the event loop at every look."""
+        active = self._active
+        while active and (oldest := next(iter(active.values()))).at < since:
+            active.popitem(last=False)
+            self._uncount(oldest)
+        return self._counts
+
+    def _uncount(self, last: Last) -> None:
+        left = self._counts[last.replica] - 1
+        if left:
+            self._counts[last.replica] = left
+        else:
+            del self._counts[last.replica]

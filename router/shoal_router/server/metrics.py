@@ -169,7 +169,7 @@ def _latencies(page: Page, services: list[Service]) -> None:
 
 
 def _queues(page: Page, services: list[Service], now_s: float) -> None:
-    queues = [(service, service.core.state(now_s).queue) for service in services]
+    queues = [(service, service.core.queue_state(now_s)) for service in services]
     for name, help_text, slot in (
         ("queue_requests", "Requests that wait for a replica.", "requests"),
         ("queue_bytes", "Bytes of their bodies.", "bytes"),
