@@ -34,6 +34,14 @@ def _chat(**fields: Any) -> bytes:
     return json.dumps({"model": "tiny-llama", "messages": [_USER], **fields}).encode()
 
 
+def _deep(levels: int) -> dict[str, Any]:
+    """Deeper than orjson writes, not deeper than it reads."""
+    found: dict[str, Any] = {}
+    for _ in range(levels):
+        found = {"a": found}
+    return found
+
+
 def _text(**fields: Any) -> bytes:
     return json.dumps({"model": "tiny-llama", "prompt": "Hi", **fields}).encode()
 
@@ -141,6 +149,8 @@ _PASSED = {
     "all fields": (_CHAT, _chat(max_tokens=0, n=2, temperature=0, top_p=1, stop=["a"], tools=[], logit_bias={"5": 1})),
     "nulls": (_CHAT, _chat(max_tokens=None, stop=None, stream=None, n=None)),
     "unknown field": (_CHAT, _chat(zzz={"a": [1]})),
+    "tools nested deep": (_CHAT, _chat(tools=[_deep(500)])),
+    "media nested deep": (_CHAT, _chat(messages=[{"role": "user", "content": [{"type": "x", "x": _deep(500)}]}])),
     "parts": (_CHAT, _chat(messages=[{"role": "user", "content": [{"type": "text", "text": "x"}]}])),
     "tool answer": (_CHAT, _chat(messages=[_USER, {"role": "assistant", "content": None, "tool_calls": []}])),
     "alias": (_CHAT, _chat(model="other/name")),

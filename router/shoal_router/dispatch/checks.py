@@ -183,7 +183,7 @@ def check(api: Api, doc: dict[str, Any], vocab_size: int | None, context_tokens:
         complaint, choices = _check_sampling(doc.get("sampling_params"))
         if complaint is not None:
             return complaint
-    stream = doc.get("stream") is True
+    stream = api.generates and doc.get("stream") is True
     return Checked(
         doc=doc,
         stream=stream,

@@ -90,6 +90,7 @@ class Fleet:
                     known.target = target
                     service.core.add_replica(known.replica(), now_s)
                     known.refresh(now_s)
+            service.on_engines()
 
     def _add(self, service: Service, target: Target, now_s: float) -> None:
         handle = Handle(service, target, Pool(self._loop, target.host, target.port))
@@ -107,6 +108,9 @@ class Fleet:
         service.retiring.add(handle)
         if gone:
             service.core.remove_replica(handle.name, now_s)
+        else:
+            # What happens before the successor is in place must not bind to it.
+            service.core.set_state(handle.name, model.ReplicaState.UNKNOWN, now_s)
         log.info("replica removed", service=service.name, replica=handle.name, requests=len(handle.guests))
         self.probe_now(handle)
 

@@ -130,10 +130,13 @@ class Handle:
     def on_info(self, info: EngineInfo, now_s: float) -> None:
         """The engine described itself."""
         before, self.info = self.info, info
+        if self.retired:
+            return  # its name may be another engine's by now
         if before is not None and before.boot != info.boot:
             log.info("engine restarted", service=self.service.name, replica=self.name)
             self.service.core.cache_cleared(self.name, now_s)
         if before != info:
+            self.service.on_engines()
             self.service.core.set_facts(self.name, info.facts, now_s)
         self.refresh(now_s)
 

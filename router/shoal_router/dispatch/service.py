@@ -46,7 +46,7 @@ class Counters:
 class Service:
     """See the module."""
 
-    __slots__ = ("budget", "core", "counters", "handles", "retiring", "table")
+    __slots__ = ("budget", "context_tokens", "core", "counters", "handles", "retiring", "table", "vocab_size")
 
     def __init__(self, table: routes.Service, now_s: float) -> None:
         self.table = table
@@ -55,23 +55,23 @@ class Service:
         self.retiring: set[Handle] = set()
         self.counters = Counters()
         self.budget = RetryBudget(now_s)
+        self.vocab_size: int | None = None
+        """The smallest that an engine or the table names: what one replica refuses must reach none."""
+        self.context_tokens: int | None = None
+        """The longest that one of them names."""
+        self.on_engines()
 
     @property
     def name(self) -> str:
         return self.table.name
 
-    @property
-    def vocab_size(self) -> int | None:
-        """The smallest that an engine or the table names: what one replica refuses must reach none."""
-        sizes = [handle.info.vocab_size for handle in self.handles.values() if handle.info is not None]
-        known = [size for size in (*sizes, self.table.vocab_size) if size is not None]
-        return min(known, default=None)
-
-    @property
-    def context_tokens(self) -> int | None:
-        lengths = [handle.info.context_tokens for handle in self.handles.values() if handle.info is not None]
-        known = [length for length in (*lengths, self.table.context_tokens) if length is not None]
-        return max(known, default=None)
+    def on_engines(self) -> None:
+        """The table, the replicas or what they say of themselves changed: each request reads what follows from it."""
+        infos = [handle.info for handle in self.handles.values() if handle.info is not None]
+        sizes = [self.table.vocab_size, *(info.vocab_size for info in infos)]
+        lengths = [self.table.context_tokens, *(info.context_tokens for info in infos)]
+        self.vocab_size = min((size for size in sizes if size is not None), default=None)
+        self.context_tokens = max((length for length in lengths if length is not None), default=None)
 
     def routable_besides(self, excluded: frozenset[str]) -> bool:
         """Is there a replica that a request may still be tried on?"""

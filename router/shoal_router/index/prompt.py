@@ -32,7 +32,7 @@ def chat(body: Mapping[str, Any]) -> model.Prompt:
     parts: list[bytes] = []
     tools = body.get("tools")
     if tools:
-        parts += (_TOOLS, orjson.dumps(tools))
+        parts += (_TOOLS, _json(tools))
     messages = body.get("messages")
     if isinstance(messages, list):
         for message in messages:
@@ -105,7 +105,7 @@ def _add_part(parts: list[bytes], part: object) -> None:
             parts.append(_utf8(text))
             return
         media = {key: value for key, value in part.items() if key != "cache_control"}
-        parts += (_MEDIA, xxhash.xxh3_128_digest(orjson.dumps(media)) * _MEDIA_REPEATS)
+        parts += (_MEDIA, xxhash.xxh3_128_digest(_json(media)) * _MEDIA_REPEATS)
 
 
 def _add_call(parts: list[bytes], call: object) -> None:
@@ -113,7 +113,7 @@ def _add_call(parts: list[bytes], call: object) -> None:
     if isinstance(function, dict):
         name, arguments = function.get("name"), function.get("arguments")
         parts += (_CALL, _utf8(name) if isinstance(name, str) else b"", _CONTENT)
-        parts.append(_utf8(arguments) if isinstance(arguments, str) else orjson.dumps(arguments))
+        parts.append(_utf8(arguments) if isinstance(arguments, str) else _json(arguments))
 
 
 def _salt(body: Mapping[str, Any]) -> int:
@@ -123,6 +123,14 @@ def _salt(body: Mapping[str, Any]) -> int:
     parts = [body.get("cache_salt"), body.get("extra_key"), body.get("lora_path"), adapter]
     named = [part for part in parts if isinstance(part, str) and part]
     return xxhash.xxh3_64_intdigest("\x00".join(named).encode("utf-8", "surrogatepass")) if named else 0
+
+
+def _json(value: object) -> bytes:
+    """Empty where the value is nested too deep to be written: orjson reads deeper than it writes."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return b""
 
 
 def _utf8(text: str) -> bytes:

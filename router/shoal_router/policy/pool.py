@@ -314,7 +314,7 @@ class Pool:
         elif bound._alone:
             # No first token was seen: the whole time teaches both factors alike.
             predicted_s = prefill_s + usage.completion_tokens * step_s
-            ratio = (now - bound.bound_at) / predicted_s
+            ratio = (now - bound.bound_at) / predicted_s if predicted_s else 1.0
             load.timing.observe_prefill(prefill_s, 1, prefill_s * ratio)
             load.timing.observe_decode(step_s, step_s * ratio)
 
