@@ -1,8 +1,6 @@
 """Pods on the node agent, seen through the real control plane: what a user of a local cluster relies on."""
 
-import json
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,77 +8,15 @@ import httpx
 import pytest
 
 from shoal_local import faults
-from shoal_local.controlplane import ControlPlane
 from shoal_local.identity import ADDRESS_ANNOTATION
 from shoal_local.node_agent import NodeAgent
 from shoal_testing.apiserver import Tool
 from shoal_testing.nodeagent import wait_until
+from shoal_testing.pods import POD_IP, Cluster, Object, container, pod, shell
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("local_cluster")]
 
-Object = dict[str, Any]
 SERVE = ["python3", "-m", "http.server", "8000", "--bind", "$(POD_IP)", "--directory", "/srv/pages"]
-POD_IP = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-UNBUFFERED = {"name": "PYTHONUNBUFFERED", "value": "1"}
-
-
-def container(name: str = "main", **fields: Any) -> Object:
-    return {"name": name, "image": "python:3.11", "env": [POD_IP, UNBUFFERED], **fields}
-
-
-def shell(script: str, **fields: Any) -> Object:
-    return container(command=["sh", "-c", script], **fields)
-
-
-def pod(name: str, *containers: Object, **spec: Any) -> Object:
-    meta = {"name": name, "labels": {"app": name}}
-    defaults = {"terminationGracePeriodSeconds": 5}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": meta,
-        "spec": {**defaults, "containers": [*containers], **spec},
-    }
-
-
-class Cluster:
-    """kubectl in one namespace."""
-
-    def __init__(self, kubectl: Tool, namespace: str) -> None:
-        self._kubectl = kubectl
-        self.namespace = namespace
-
-    def __call__(self, *arguments: str, **options: Any) -> str:
-        return self._kubectl(*arguments, "-n", self.namespace, **options).stdout
-
-    def apply(self, *objects: Object) -> None:
-        self("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
-
-    def get(self, kind: str, name: str) -> Object | None:
-        text = self("get", kind, name, "-o", "json", "--ignore-not-found")
-        return json.loads(text) if text.strip() else None
-
-    def status(self, name: str) -> Object:
-        found = self.get("pod", name)
-        return {} if found is None else found.get("status", {})
-
-    def container(self, name: str, index: int = 0) -> Object:
-        statuses = self.status(name).get("containerStatuses") or [{}]
-        return statuses[index]
-
-    def wait_ready(self, name: str) -> None:
-        self("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=30s")
-
-    def wait_phase(self, name: str, phase: str) -> None:
-        self("wait", f"pod/{name}", f"--for=jsonpath={{.status.phase}}={phase}", "--timeout=30s")
-
-    def events(self, name: str) -> list[tuple[str, str]]:
-        found = json.loads(self("get", "events", "-o", "json", f"--field-selector=involvedObject.name={name}"))
-        return [(each["reason"], each["message"]) for each in found["items"]]
-
-    def wait_event(self, name: str, reason: str) -> str:
-        wait_until(lambda: any(each[0] == reason for each in self.events(name)), f"event {reason} on {name}")
-        return next(message for kind, message in self.events(name) if kind == reason)
 
 
 @pytest.fixture
@@ -90,6 +26,13 @@ def cluster(kubectl: Tool, namespace: str) -> Cluster:
 
 def config_map(name: str, **data: str) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url, trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def test_stateful_set_behind_load_balancer(cluster: Cluster) -> None:
@@ -136,6 +79,8 @@ def test_stateful_set_behind_load_balancer(cluster: Cluster) -> None:
     found = cluster.get("service", "web") or {}
     assert found["status"]["loadBalancer"]["ingress"][0]["ip"] == "127.0.0.1"
     url = f"http://{found['metadata']['annotations'][ADDRESS_ANNOTATION]}/page"
+    # As with kube-proxy, who forwards hears a moment later than we that Pods are ready.
+    wait_until(lambda: answers(url), "the load balancer forwards")
     assert [httpx.get(url, trust_env=False).text for _ in range(6)] == ["from the config map"] * 6
     logs = [cluster("logs", name) for name in ("web-0", "web-1")]
     # probes come from the machine as well; only requests for the Service are spread over both
@@ -150,12 +95,15 @@ def test_logs_of_this_run_and_the_one_before(cluster: Cluster) -> None:
     previous = cluster("logs", "crash", "--previous")
     assert previous.startswith("one\ntwo\nstarted at")
     assert cluster("logs", "crash", "--previous", "--tail=1").startswith("started at")
-    last = cluster.container("crash")["lastState"]["terminated"]
+    seen: list[Object] = []
+
+    def waits() -> bool:
+        seen.append(cluster.container("crash"))
+        return bool(seen[-1].get("state", {}).get("waiting", {}).get("reason") == "CrashLoopBackOff")
+
+    wait_until(waits, "CrashLoopBackOff")
+    last = seen[-1]["lastState"]["terminated"]
     assert (last["exitCode"], last["reason"]) == (3, "Error")
-    wait_until(
-        lambda: cluster.container("crash").get("state", {}).get("waiting", {}).get("reason") == "CrashLoopBackOff",
-        "CrashLoopBackOff",
-    )
     assert "restarting failed container" in cluster.wait_event("crash", "BackOff")
 
 
@@ -168,11 +116,11 @@ def test_logs_follow_ends_with_the_container(cluster: Cluster) -> None:
     assert cluster.container("talk")["state"]["terminated"]["reason"] == "Completed"
 
 
-def test_liveness_exec_probe_restarts_and_startup_probe_gates(cluster: Cluster) -> None:
+def test_liveness_exec_probe_restarts_and_startup_probe_gates(cluster: Cluster, local_cluster: NodeAgent) -> None:
     probe = {"exec": {"command": ["sh", "-c", "test ! -f /state/sick"]}, "periodSeconds": 1, "failureThreshold": 1}
-    startup = {"exec": {"command": ["test", "-f", "/state/up"]}, "periodSeconds": 1, "failureThreshold": 20}
+    startup = {"exec": {"command": ["test", "-f", "/state/up"]}, "periodSeconds": 1, "failureThreshold": 60}
     spec = shell(
-        "sleep 1.5; touch /state/up; sleep 600",
+        "sleep 600",
         livenessProbe=probe,
         startupProbe=startup,
         volumeMounts=[{"name": "state", "mountPath": "/state"}],
@@ -180,12 +128,13 @@ def test_liveness_exec_probe_restarts_and_startup_probe_gates(cluster: Cluster) 
     cluster.apply(pod("sick", spec, volumes=[{"name": "state", "emptyDir": {}}], terminationGracePeriodSeconds=1))
     wait_until(lambda: "running" in cluster.container("sick").get("state", {}), "sick runs")
     assert cluster.container("sick")["started"] is False
-    cluster.wait_ready("sick")
     found = cluster.get("pod", "sick") or {}
-    folders = list(Path("/tmp").glob(f"**/pods/*_{found['metadata']['uid']}/volumes/state"))
-    (folders[0] / "sick").touch()
+    (folder,) = local_cluster.settings.folder.glob(f"**/pods/*_{found['metadata']['uid']}/volumes/state")
+    (folder / "up").touch()
+    cluster.wait_ready("sick")
+    (folder / "sick").touch()
     wait_until(lambda: cluster.container("sick").get("restartCount") == 1, "restarted by its liveness probe")
-    (folders[0] / "sick").unlink()
+    (folder / "sick").unlink()
     assert "failed liveness probe" in cluster.wait_event("sick", "Killing")
 
 
@@ -451,44 +400,3 @@ def test_agent_restart_takes_pods_up_again(cluster: Cluster, local_cluster: Node
     assert cluster.container("lasting")["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
     assert cluster.container("ended")["restartCount"] == 0
     cluster("delete", "pod", "lasting", "ended", "--timeout=30s")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_silent_agent_makes_nodes_not_ready(cluster: Cluster, local_cluster: NodeAgent) -> None:
-    def ready() -> list[str]:
-        text = cluster("get", "nodes", "-o", 'jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}')
-        return text.split()
-
-    assert set(ready()) == {"True"}
-    local_cluster.stop()
-    try:
-        wait_until(lambda: set(ready()) == {"Unknown"}, "nodes not Ready", timeout_s=90.0)
-    finally:
-        began = time.monotonic()
-        local_cluster.start()
-    assert time.monotonic() - began < 60
-
-
-def test_pods_go_on_while_the_api_server_is_away(
-    cluster: Cluster, local_cluster: NodeAgent, control_plane: ControlPlane
-) -> None:
-    cluster.apply(pod("alone", shell("exec sleep 600")), pod("leaving", shell("exec sleep 600")))
-    cluster.wait_ready("alone")
-    cluster.wait_ready("leaving")
-    folder = local_cluster.settings.folder.parent
-    target = faults.find_container(folder, "alone", cluster.namespace, None)
-    control_plane.stop_apiserver()
-    try:
-        faults.send(target, signal.SIGKILL)
-
-        def restarted() -> bool:
-            running = [each for each in faults.running_containers(folder) if each.namespace == cluster.namespace]
-            return any(each.pod == "alone" and each.pid != target.pid for each in running)
-
-        wait_until(restarted, "restarted without an API server")
-    finally:
-        control_plane.start_apiserver()
-    wait_until(lambda: cluster.container("alone").get("restartCount") == 1, "the restart is reported")
-    cluster.wait_ready("alone")
-    cluster("delete", "pod", "leaving", "--timeout=30s")

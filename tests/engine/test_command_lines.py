@@ -21,8 +21,8 @@ for name, argv in json.load(sys.stdin).items():
 """
 
 
-def test_real_parser_takes_every_golden_command_line(request: pytest.FixtureRequest) -> None:
-    environment = json.loads((ROOT / request.config.getoption("--engine-env") / "environment.json").read_text())
+def test_real_parser_takes_every_golden_command_line(engine_env: pathlib.Path) -> None:
+    environment = json.loads((engine_env / "environment.json").read_text())
     # The case of a version that nobody knows passes made-up flags verbatim, on purpose.
     files = [one for one in sorted((ROOT / "tests/golden/argv").glob("*.txt")) if "unchecked" not in one.name]
     lines = {one.stem: one.read_text(encoding="utf-8").splitlines() for one in files}

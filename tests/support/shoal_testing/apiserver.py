@@ -1,8 +1,8 @@
-"""Fixtures with a real Kubernetes control plane, one a test session, in a folder and on ports of its own.
+"""Fixtures with a real Kubernetes control plane, one a test process, in a folder and on ports of its own.
 
 `control_plane` has all four components; `api_server` has etcd and kube-apiserver only, which is quicker and enough for
 schemas and CEL. `kubectl`, `helm` and `namespace` go with `control_plane`, `api_kubectl` with `api_server`.
-A test that stops kube-apiserver starts it again in `finally`: others of the session use the same one.
+Tests that install other things on it, or stop it, have another one: their folder's conftest overrides `control_plane`.
 """
 
 import os

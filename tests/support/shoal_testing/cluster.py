@@ -1,4 +1,4 @@
-"""A cluster for operator tests: the session's real control plane, with a stand-in for what has no place there.
+"""A cluster for operator tests: a real control plane, with a stand-in for what has no place there.
 
 `Cluster` is a thin synchronous client. `Kubelet` does to Pods what the kubelet would do, as envtest's users do it:
 nodes are kept ready, bound Pods get an address and become ready, terminating ones go. Everything else (StatefulSets,

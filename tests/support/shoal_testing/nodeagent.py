@@ -3,11 +3,13 @@
 `local_cluster` starts the agent once; `python` is an image that stands for the tests' own interpreter.
 """
 
+import contextlib
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,32 +35,37 @@ def wait_until(fact: Callable[[], bool], what: str, timeout_s: float = 30.0) -> 
         time.sleep(0.1)
 
 
-def make_settings(control_plane: ControlPlane, folder: Path, images: list[Environment]) -> Settings:
+def make_settings(control_plane: ControlPlane, folder: Path, images: list[Environment], **more: Any) -> Settings:
     """Settings of an agent with short back-offs."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "nodes.yaml").write_text(NODES)
     (folder / "images.yaml").write_text(render_images(images))
+    short = {"backoff_base_s": 0.5, "backoff_max_s": 2.0, "refresh_period_s": 1.0, "lease_period_s": 5.0}
     return Settings(
         folder=folder,
         kubeconfig=control_plane.kubeconfig,
         pki=control_plane.folder / "pki",
         images=folder / "images.yaml",
         nodes=folder / "nodes.yaml",
-        backoff_base_s=0.5,
-        backoff_max_s=2.0,
-        refresh_period_s=1.0,
-        lease_period_s=5.0,
+        **{**short, **more},
     )
 
 
-@pytest.fixture(scope="session")
-def local_cluster(control_plane: ControlPlane) -> Iterator[NodeAgent]:
-    """A node agent on `control_plane`: one CPU node and one of 8 x B200."""
+@contextlib.contextmanager
+def running_agent(control_plane: ControlPlane, **more: Any) -> Iterator[NodeAgent]:
+    """A node agent on a control plane: one CPU node and one of 8 x B200. `more` are settings of it."""
     python = Environment(image="python", path=(str(Path(sys.executable).parent),), keep=(sys.prefix,))
-    agent = NodeAgent(control_plane, make_settings(control_plane, control_plane.folder / "agent", [python]))
+    agent = NodeAgent(control_plane, make_settings(control_plane, control_plane.folder / "agent", [python], **more))
     try:
         agent.start()
         yield agent
     finally:
         agent.stop()
         shutil.rmtree(memory_root(cluster_id_of(agent.settings.folder)), ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def local_cluster(control_plane: ControlPlane) -> Iterator[NodeAgent]:
+    """A node agent on `control_plane`."""
+    with running_agent(control_plane) as agent:
+        yield agent

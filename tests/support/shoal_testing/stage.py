@@ -1,4 +1,4 @@
-"""One cluster a session for the operator's tests, one operator, one namespace with GPUs of its own a test."""
+"""One cluster for the operator's tests, one operator, one namespace with GPUs of its own a test."""
 
 import uuid
 from collections.abc import Iterator
