@@ -13,6 +13,8 @@ from shoal_operator.render import meta
 COMMAND: Final = "shoal-router"
 GRACE_S: Final = 1800
 """How long a router may finish its streams after SIGTERM; the default drain budget of engines."""
+GRACE_MARGIN_S: Final = 30
+"""The router ends what is left this long before the kubelet would, so that clients get an error event."""
 SESSION_AFFINITY_S: Final = 3 * 3600
 
 
@@ -181,6 +183,7 @@ def _container(name: str, namespace: str, spec: router.RouterSpec, image: str) -
             *("--host", "$(POD_IP)"),
             *("--port", str(keys.ROUTER_PORT)),
             *("--admin-port", str(keys.ROUTER_ADMIN_PORT)),
+            *("--grace-s", str(GRACE_S - GRACE_MARGIN_S)),
         ],
         "env": [
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}},

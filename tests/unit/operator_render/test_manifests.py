@@ -182,9 +182,9 @@ def test_router_pod_is_restricted() -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert container["args"] == [
         *("--router", "default", "--namespace", "team", "--host", "$(POD_IP)"),
-        *("--port", "8080", "--admin-port", "8081", "--grace-s", "1800"),
+        *("--port", "8080", "--admin-port", "8081", "--grace-s", "1770"),
     ]
-    assert pod["terminationGracePeriodSeconds"] > 1800, "the router ends its streams itself, before the kubelet does"
+    assert pod["terminationGracePeriodSeconds"] > 1770, "the router ends its streams itself, before the kubelet does"
 
 
 def test_router_may_read_pods_and_its_own_table_only() -> None:
