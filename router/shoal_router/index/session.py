@@ -14,6 +14,7 @@ PARENT_HEADERS = ("x-parent-session-id", "x-claude-code-parent-agent-id", "x-cla
 """Session id of the agent that started this one; the first turn of a sub-agent follows it."""
 
 BODY_KEYS = ("prompt_cache_key", "session_id", "metadata.user_id", "user")
+_BODY_FIELDS = tuple((name, name.partition(".")[0]) for name in BODY_KEYS)
 _START_BYTES = 4096
 """So much of each first message makes the fallback key."""
 
@@ -22,20 +23,22 @@ def find(
     headers: Mapping[str, str], body: Mapping[str, Any], order: Iterable[str], prompt: model.Prompt
 ) -> model.Session:
     """Session of a request; `headers` have lower-case names. Never fails: the last rule always gives a key."""
-    for name in order:
-        value = headers.get(name)
-        if value:
-            return model.Session(_hash(value), name)
-    for name in BODY_KEYS:
-        value = _body_value(body, name)
-        if value:
-            return model.Session(_hash(value), name)
+    if headers:
+        for name in order:
+            value = headers.get(name)
+            if value:
+                return model.Session(_hash(value), name)
+    for name, key in _BODY_FIELDS:
+        if key in body:
+            value = _body_value(body, name)
+            if value:
+                return model.Session(_hash(value), name)
     return model.Session(_start(body, prompt), "start")
 
 
 def parent(headers: Mapping[str, str]) -> int | None:
     """Key of the parent's session, if the harness names one."""
-    for name in PARENT_HEADERS:
+    for name in PARENT_HEADERS if headers else ():
         value = headers.get(name)
         if value:
             return _hash(value)

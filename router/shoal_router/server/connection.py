@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import httptools
 
-from shoal_router.errors import REASONS, ApiError, Shape
+from shoal_router.errors import OVERLOADED, REASONS, ApiError, Shape
 from shoal_router.server import head
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class Connection(asyncio.Protocol):
         "_body",
         "_body_bytes",
         "_chunked_out",
+        "_counted_bytes",
         "_head",
         "_head_done",
         "_listener",
@@ -92,6 +93,8 @@ class Connection(asyncio.Protocol):
         self.exchange: Exchange | None = None
         self.write_paused = False
         self._unwritten = 0
+        self._counted_bytes = 0
+        """Its share of the listener's `receiving_bytes`."""
         self.closing = False
         """Close after this answer."""
         self._begin()
@@ -178,6 +181,8 @@ class Connection(asyncio.Protocol):
                 self._parse(rest)
             else:
                 self._refusal = _pipelined()
+        if self.state is State.BODY:
+            self._count_received()
         self._advance()
 
     def _read_body(self, data: bytes) -> None:
@@ -189,7 +194,17 @@ class Connection(asyncio.Protocol):
         self._padding_bytes = self._padding_bytes + len(data) if self._body_bytes == before else 0
         if self._padding_bytes > self._listener.limits.header_bytes and self.state is State.BODY:
             self._refusal = self._refusal or head.too_large(self._listener.limits.header_bytes)
+        self._count_received()
         self._advance()
+
+    def _count_received(self) -> None:
+        """Bodies that arrive slowly on many connections must not fill the memory either."""
+        listener = self._listener
+        held = self._body_bytes if self.state is State.BODY else 0
+        listener.receiving_bytes += held - self._counted_bytes
+        self._counted_bytes = held
+        if held and listener.receiving_bytes > listener.limits.receiving_bytes:
+            self._refusal = self._refusal or _crowded()
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -306,6 +321,7 @@ class Connection(asyncio.Protocol):
     def _linger(self) -> None:
         self._body = []
         self._head = b""
+        self._count_received()
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self._arm_for_writing(LINGER_S)
@@ -431,6 +447,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.state = State.CLOSED
         del self._parser  # it refers back to this object
+        self._count_received()
         self._listener.wheel.disarm(self)
         self._listener.closed(self)
         exchange, self.exchange = self.exchange, None
@@ -484,6 +501,11 @@ class Handler(Protocol):
 
 def _pipelined() -> ApiError:
     return head.bad("Requests must not be pipelined.")
+
+
+def _crowded() -> ApiError:
+    message = "Too many large requests are arriving at once."
+    return ApiError(503, message, "receiving_full", type=OVERLOADED, code="receiving_full", retry_after_s=1.0)
 
 
 def _too_large(bytes_max: int) -> ApiError:

@@ -18,11 +18,13 @@ NEAR_LIMIT: Final = 0.9
 
 @dataclass(slots=True)
 class Limits:
-    """Bounds of client connections. The route table changes all but `connections` and `body_s` at run time."""
+    """Bounds of client connections. The route table changes most of them at run time."""
 
     connections: int
     header_bytes: int = 64 << 10
     body_bytes: int = 64 << 20
+    receiving_bytes: int = 512 << 20
+    """Of all bodies that have not arrived whole."""
     header_s: float = 10.0
     body_s: float = 30.0
     """Longest silence inside a body."""
@@ -47,6 +49,8 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._empty = asyncio.Event()
         self.refused_connections = 0
+        self.receiving_bytes = 0
+        """Parts of bodies that have not arrived whole; connections keep it."""
 
     async def listen(self, host: str, port: int) -> int:
         """Start; returns the port, which the system chooses where `port` is 0."""
