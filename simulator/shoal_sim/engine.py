@@ -104,8 +104,8 @@ class Engine:
                 continue
             duration = self.duration_s(batch)
             self._mark_started(batch)
-            await self.faults.hold()
             target = await self._elapse(target + duration / self.speedup)
+            await self.faults.hold()  # after the wait: of a step that had begun, nothing comes either
             now = time.time()
             changed = self.scheduler.complete(batch, now)
             self.telemetry.step(batch, duration, self.scheduler)
