@@ -10,8 +10,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PACKAGES := crds operator router simulator localcluster cli
 PYTEST := $(BIN)/python -P -m pytest
-# Much of the suite waits; groups and their order are in tests/conftest.py. `make test ARGS=-n0` runs in one process.
-PARALLEL := --numprocesses 3 --dist loadgroup --no-loadscope-reorder
+# Much of the suite waits. tests/support/shoal_testing/parallel.py says who shares a process; ARGS=-n0 takes one.
+PARALLEL := --numprocesses 3 --no-loadscope-reorder
 
 .PHONY: help
 help: ## List the targets
