@@ -19,9 +19,9 @@ pytestmark = pytest.mark.wire
 
 _CHAT = "/v1/chat/completions"
 ERROR_DEADLINE_S = 5.0
-"""The promise of the product: a stream on a dead or hung engine ends within so many seconds."""
-SLACK_S = 3.0
-"""For a test machine that does other things too."""
+"""The promise of the product: a stream on a dead or hung engine ends within so many seconds. The only asserted time."""
+SLACK_S = 5.0
+"""For a test machine that does other things too: what is to be seen is seconds, not a client's time limit."""
 
 
 def _body(stream: bool = True, **fields: object) -> bytes:
@@ -225,7 +225,7 @@ def test_retry_after_of_an_engine_is_honoured() -> None:
         began = time.monotonic()
         assert _ask(one, _body()).status == 503
         assert _ask(one, _body()).status == 200
-        assert time.monotonic() - began > 1.9
+        assert time.monotonic() - began > 1.9, "a promise about time: not asked again before its two seconds are over"
         assert one.states() == {"a": "Routable"}
 
 

@@ -5,6 +5,7 @@ is the same. The scheduler is xdist's by scope, with the group as scope: its own
 9.2 does not let it do.
 """
 
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -38,6 +39,14 @@ def group_of(nodeid: str) -> tuple[int, str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sorts by group; within one the order stays."""
     items.sort(key=lambda item: group_of(item.nodeid)[0])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """At a group's end its control planes and operators stop, so that they take no time from those that come."""
+    yield
+    if nextitem is not None and group_of(nextitem.nodeid) != group_of(item.nodeid):
+        item.session._setupstate.teardown_exact(None)
 
 
 class _ByGroup(LoadScopeScheduling):
