@@ -228,7 +228,7 @@ class Queue(meta.SpecModel):
     """Bounds of what waits in each router for this service."""
 
     max_requests: int = Field(default=4096, ge=0, le=1_000_000)
-    """More get 429 with a Retry-After."""
+    """More get 503 with a Retry-After, or 429 where one caller holds more than its share."""
     max_bytes: Quantity = "1Gi"
     """Bodies that wait, in bytes."""
     ttl: Duration = Field(default="60s", json_schema_extra=meta.POSITIVE_DURATION)

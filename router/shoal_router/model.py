@@ -128,9 +128,8 @@ class Request:
     """Whether a first token will be seen; without one its prefill is presumed done when the predicted time is over."""
     output_max: int | None = None
     """`max_tokens` or its like."""
-    priority: int = 0
-    """Larger goes first."""
     tenant: str = ""
+    """Tells callers apart for the queue's fairness (see index.caller)."""
     timeout_s: float | None = None
     """The client's own limit for its first token, from arrival."""
 

@@ -74,9 +74,8 @@ class CoreMachine(RuleBasedStateMachine):
         stream=st.booleans(),
         tenant=st.sampled_from(["", "t"]),
         timeout_s=st.sampled_from([None, 0.01, 1.0]),
-        priority=st.integers(0, 1),
     )
-    def submit(self, word: int, size: int, stream: bool, tenant: str, timeout_s: float | None, priority: int) -> None:
+    def submit(self, word: int, size: int, stream: bool, tenant: str, timeout_s: float | None) -> None:
         data = bytes([word]) * size
         request = model.Request(
             prompt=model.Prompt(data),
@@ -86,7 +85,6 @@ class CoreMachine(RuleBasedStateMachine):
             stream=stream,
             tenant=tenant,
             timeout_s=timeout_s,
-            priority=priority,
         )
         client = Client(request)
         self.clients.append(client)

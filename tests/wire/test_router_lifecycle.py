@@ -1,5 +1,6 @@
 """Readiness, route tables that change, draining of replicas and of the router itself, rooms without replicas."""
 
+import contextlib
 import json
 import threading
 
@@ -100,6 +101,26 @@ def test_full_queue_is_503_with_retry_after() -> None:
         assert int(answer.headers["retry-after"]) >= 1
         gate.open.set()
         assert [rawhttp.read_answer(sock, wait_close=False).status for sock in (first, second)] == [200, 200]
+
+
+def test_caller_that_fills_the_queue_for_all_is_429_with_retry_after() -> None:
+    gate = Gate()
+    mine, other = (f"Authorization: Bearer {name}" for name in ("mine", "other"))
+    with (
+        scripted_engine(gate, {"max_running_requests": 1}) as engine,
+        router({"a": engine.url}, services=[service(queue={"requests_max": 3})]) as one,
+        contextlib.ExitStack() as stack,
+    ):
+        socks = [stack.enter_context(rawhttp.connect(one.host, one.port)) for _ in range(4)]
+        for place, (sock, who) in enumerate(zip(socks, (mine, mine, mine, other), strict=True)):
+            sock.sendall(rawhttp.post(_CHAT, _body(), who))
+            one.wait(lambda it, waiting=place: it.service_state()["queue"]["requests"] == waiting)
+        for who, want in ((mine, (429, "tenant_limit")), (other, (503, "queue_full"))):
+            answer = _ask(one, _body(), who)
+            assert (answer.status, answer.json()["error"]["code"]) == want
+            assert int(answer.headers["retry-after"]) >= 1
+        gate.open.set()
+        assert [rawhttp.read_answer(sock, wait_close=False).status for sock in socks] == [200] * 4
 
 
 def test_drained_replica_gets_nothing_new_and_finishes_what_it_has() -> None:

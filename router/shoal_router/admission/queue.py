@@ -1,6 +1,6 @@
 """The waiting queue of one service: bounds, order and expiry. Knows nothing of replicas; admission.core drives it.
 
-Order: priority, larger first; then fairness between tenants; then shortest work first with ageing, work / (1 +
+Order: fairness between tenants; then shortest work first with ageing, work / (1 +
 0.05*age), so that long prompts wait behind short ones but not for ever. Fairness is start-time fair queueing (Goyal,
 Vin and Cheng 1996): each tenant has a virtual time, the work it was served; a waiting request's tag is its tenant's
 time plus the work of the same tenant's requests that go before it, and the least tag goes first. With one tenant that
@@ -21,7 +21,7 @@ AGEING_PER_S = 0.05
 _STALE_S = 0.05
 _EXACT_MAX = 128
 
-_Key = tuple[int, float, float, int]
+_Key = tuple[float, float, int]
 
 
 class Queue:
@@ -93,7 +93,7 @@ class Queue:
         self.work_s += ticket.work_s
         self._push_expiry(ticket)
         if len(self._waiting) > _EXACT_MAX:
-            key = (-ticket.request.priority, self._served[tenant], ticket.work_s, ticket.seq)
+            key = (self._served[tenant], ticket.work_s, ticket.seq)
             bisect.insort(self._order, (key, ticket), key=operator.itemgetter(0))
             if len(self._order) > 2 * len(self._waiting):
                 # Those who left are weeded out when the order is next computed; with no replica free that may be never.
@@ -124,17 +124,17 @@ class Queue:
         return [ticket for _, ticket in self._order if ticket.seq in self._waiting]
 
     def _sort(self, now: float) -> None:
-        by_tenant: dict[str, list[tuple[int, float, int, tickets.Ticket]]] = {}
+        by_tenant: dict[str, list[tuple[float, int, tickets.Ticket]]] = {}
         for ticket in self._waiting.values():
             aged_s = ticket.work_s / (1.0 + AGEING_PER_S * max(0.0, now - ticket.enqueued_at))
-            entry = (-ticket.request.priority, aged_s, ticket.seq, ticket)
+            entry = (aged_s, ticket.seq, ticket)
             by_tenant.setdefault(ticket.request.tenant, []).append(entry)
         order: list[tuple[_Key, tickets.Ticket]] = []
         for tenant, entries in by_tenant.items():
             entries.sort()
             tag = self._served[tenant]
-            for priority, aged_s, seq, ticket in entries:
-                order.append(((priority, tag, aged_s, seq), ticket))
+            for aged_s, seq, ticket in entries:
+                order.append(((tag, aged_s, seq), ticket))
                 if len(by_tenant) > 1:
                     tag += ticket.work_s
         order.sort(key=operator.itemgetter(0))

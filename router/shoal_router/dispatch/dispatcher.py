@@ -60,7 +60,6 @@ class Dispatcher:
         self, api: Api, checked: Checked, size: int, session: dict[str, str], order: tuple[str, ...]
     ) -> model.Request:
         """What the policy needs to know of a request that generates."""
-        # `priority` of the body is for the engine: in the router's queue it would let any client overtake all others.
         return requests.read(_PARSED[api], checked.doc, session, order, size)
 
     def open(

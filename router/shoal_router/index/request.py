@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shoal_router import model
-from shoal_router.index import chain, prompt, session
+from shoal_router.index import caller, chain, prompt, session
 
 
 class Api(enum.Enum):
@@ -29,10 +29,6 @@ def read(
     headers: Mapping[str, str],
     session_headers: Iterable[str],
     body_bytes: int,
-    *,
-    tenant: str = "",
-    priority: int = 0,
-    timeout_s: float | None = None,
 ) -> model.Request:
     """Facts of a request. `headers` have lower-case names; `session_headers` is the order of router.sessions.
 
@@ -47,9 +43,8 @@ def read(
         body_bytes=body_bytes,
         stream=body.get("stream") is True,
         output_max=_output_max(api, body),
-        priority=priority,
-        tenant=tenant,
-        timeout_s=timeout_s,
+        tenant=caller.tenant(headers),
+        timeout_s=caller.timeout_s(headers),
     )
 
 

@@ -17,7 +17,7 @@ from shoal_router.dispatch.api import BY_PATH, Api
 from shoal_router.dispatch.dispatcher import Dispatcher
 from shoal_router.dispatch.service import Service
 from shoal_router.errors import ApiError, Shape
-from shoal_router.index import session
+from shoal_router.index import caller, session
 from shoal_router.server import head
 from shoal_router.server.connection import Connection
 
@@ -39,15 +39,15 @@ class Frontend:
         self.fleet = dispatcher.fleet
         self._created_s = int(time.time())
         self._session_order: tuple[str, ...] = ()
-        self._session_names: frozenset[bytes] = frozenset()
+        self._read_names: frozenset[bytes] = frozenset()
         self.refusals: Counter[tuple[int, str]] = Counter()
         """Errors answered before a service was known, by status and reason."""
         self.write_stalls = 0
 
     def on_table(self, table: routes.RouteTable) -> None:
         self._session_order = tuple(name.lower() for name in table.session_headers)
-        names = (*self._session_order, *session.PARENT_HEADERS)
-        self._session_names = frozenset(name.encode() for name in names)
+        names = (*self._session_order, *session.PARENT_HEADERS, *caller.HEADERS)
+        self._read_names = frozenset(name.encode() for name in names)
 
     # server.connection.Handler
 
@@ -98,7 +98,7 @@ class Frontend:
             return checked
         request = None
         if api.generates:
-            sessions, order = self._session_headers(connection.headers), self._session_order
+            sessions, order = self._policy_headers(connection.headers), self._session_order
             request = self._dispatcher.read(api, checked, len(body), sessions, order)
         exchange = self._dispatcher.open(
             service,
@@ -135,8 +135,8 @@ class Frontend:
             return checks.invalid("Several models are served: name one in the header x-shoal-model.", "model")
         return self.fleet.find(named) or _unknown_model(named)
 
-    def _session_headers(self, headers: head.Headers) -> dict[str, str]:
-        names = self._session_names
+    def _policy_headers(self, headers: head.Headers) -> dict[str, str]:
+        names = self._read_names
         return {name.decode(): value.decode("utf-8", "replace") for name, value in headers if name in names}
 
     def explain(self, body: bytes) -> dict[str, Any] | ApiError:

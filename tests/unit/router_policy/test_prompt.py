@@ -149,7 +149,7 @@ def test_a_parent_is_found_under_the_key_of_its_own_session() -> None:
 
 def test_request_facts() -> None:
     body = {"messages": [USER], "max_tokens": 7, "stream": True}
-    got = request.read(request.Api.CHAT, body, {}, ORDER, 99, priority=2, timeout_s=3.0)
-    assert (got.output_max, got.stream, got.body_bytes, got.priority, got.timeout_s) == (7, True, 99, 2, 3.0)
+    got = request.read(request.Api.CHAT, body, {"x-stainless-read-timeout": "3"}, ORDER, 99)
+    assert (got.output_max, got.stream, got.body_bytes, got.timeout_s) == (7, True, 99, 3.0)
     other = request.read(request.Api.GENERATE, {"text": "x", "sampling_params": {"max_new_tokens": 5}}, {}, ORDER, 1)
     assert (other.output_max, other.stream) == (5, False)
