@@ -42,9 +42,7 @@ def render_router(
             "metadata": _copy(made),
             "spec": {
                 "type": spec.service_type,
-                # Each router knows the caches by what went through itself: a client's turns belong to one of them.
-                "sessionAffinity": "ClientIP",
-                "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": SESSION_AFFINITY_S}},
+                **_affinity(spec.service_type),
                 "selector": dict(match),
                 "ports": [{"name": "http", "port": keys.ROUTER_PORT, "targetPort": "http", "protocol": "TCP"}],
             },
@@ -168,6 +166,15 @@ def _deployment(
             },
         },
     }
+
+
+def _affinity(service_type: str) -> dict[str, Any]:
+    """Each router knows the caches by what went through itself: a client's turns belong to one of them. Some clouds make
+    no load balancer for a Service with affinity, and behind one the nodes' addresses would stand for the clients'."""
+    if service_type == "LoadBalancer":
+        return {}
+    seconds = {"clientIP": {"timeoutSeconds": SESSION_AFFINITY_S}}
+    return {"sessionAffinity": "ClientIP", "sessionAffinityConfig": seconds}
 
 
 def _container(name: str, namespace: str, spec: router.RouterSpec, image: str) -> dict[str, Any]:

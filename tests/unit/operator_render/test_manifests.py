@@ -187,6 +187,16 @@ def test_router_pod_is_restricted() -> None:
     assert pod["terminationGracePeriodSeconds"] > 1770, "the router ends its streams itself, before the kubelet does"
 
 
+@pytest.mark.parametrize(
+    ("kind", "want"), [("ClusterIP", "ClientIP"), ("NodePort", "ClientIP"), ("LoadBalancer", None)]
+)
+def test_clients_keep_to_one_router_where_the_service_can_do_that(kind: str, want: str | None) -> None:
+    spec = RouterSpec.model_validate({"serviceType": kind})
+    made = router.render_router("default", "team", spec, "shoal/router:1")
+    service = next(one for one in made if one["kind"] == "Service")
+    assert service["spec"].get("sessionAffinity") == want
+
+
 def test_router_may_read_pods_and_its_own_table_only() -> None:
     role = next(one for one in of_router() if one["kind"] == "Role")
     assert {tuple(rule["resources"]) for rule in role["rules"]} == {("pods",), ("configmaps",)}
