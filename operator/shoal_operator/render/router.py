@@ -169,8 +169,9 @@ def _deployment(
 
 
 def _affinity(service_type: str) -> dict[str, Any]:
-    """Each router knows the caches by what went through itself: a client's turns belong to one of them. Some clouds make
-    no load balancer for a Service with affinity, and behind one the nodes' addresses would stand for the clients'."""
+    """Each router knows the caches by what went through itself: a client's turns belong to one of them.
+
+    Some clouds make no load balancer for a Service with affinity, and behind one nodes would stand for clients."""
     if service_type == "LoadBalancer":
         return {}
     seconds = {"clientIP": {"timeoutSeconds": SESSION_AFFINITY_S}}
