@@ -30,8 +30,12 @@ def test_hundred_services_are_reconciled(place: Place, stage: Stage, operator_pr
             return len(RouteTable.model_validate_json(stored["data"][keys.ROUTES_KEY]).services) == COUNT
 
         until(routed, "each is in the route table", deadline_s=60)
-        items = place.cluster.list("ModelService", place.namespace)
-        assert all(one.get("status", {}).get("currentRevision") for one in items)
+
+        def told() -> bool:
+            items = place.cluster.list("ModelService", place.namespace)
+            return all(one.get("status", {}).get("currentRevision") for one in items)
+
+        until(told, "each says its revision", deadline_s=60)
         assert operator_process.metric("shoal_operator_reconcile_total", result="failed") < COUNT
         assert operator_process.metric("shoal_operator_writes_total") - before <= WRITES_MAX * COUNT
     finally:
