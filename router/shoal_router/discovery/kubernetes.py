@@ -21,6 +21,8 @@ class Kubernetes:
         self._config_map = keys.routes_config_map(router)
         self._text: str | None = None
         self._targets: dict[str, Target] | None = None
+        self._read: dict[str, tuple[Object, Target | None]] = {}
+        """Each Pod as it was last read: an event about one of a thousand must not cost the reading of all."""
         root = f"/api/v1/namespaces/{namespace}"
         self._reflectors = (
             Reflector(access, f"{root}/pods", {"labelSelector": keys.LABEL_SERVICE}, self._on_pods),
@@ -38,7 +40,12 @@ class Kubernetes:
                 group.create_task(reflector.run())
 
     def _on_pods(self, objects: dict[str, Object]) -> None:
-        found = pods.targets(objects.values())
+        before = self._read
+        self._read = {
+            name: known if (known := before.get(name)) is not None and known[0] is pod else (pod, pods.target(pod))
+            for name, pod in objects.items()
+        }
+        found = pods.by_name(one for _, one in self._read.values())
         if found != self._targets:
             self._targets = found
             self._sink.on_targets(found)

@@ -35,9 +35,13 @@ def target(pod: Mapping[str, Any]) -> Target | None:
 
 def targets(pods: Iterable[Mapping[str, Any]]) -> dict[str, Target]:
     """By replica name. Where a Pod and its successor exist together, the one that can serve counts."""
+    return by_name(target(pod) for pod in pods)
+
+
+def by_name(read: Iterable[Target | None]) -> dict[str, Target]:
+    """See `targets`."""
     found: dict[str, Target] = {}
-    for pod in pods:
-        one = target(pod)
+    for one in read:
         if one is not None and (one.name not in found or _rank(one) > _rank(found[one.name])):
             found[one.name] = one
     return found

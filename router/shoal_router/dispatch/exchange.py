@@ -279,7 +279,7 @@ class Exchange:
             self._refused(code, message, None)
             return
         handle = self._handle
-        if handle is not None and handle.breaker.circuit is Circuit.HALF_OPEN:
+        if code is None and handle is not None and handle.breaker.circuit is Circuit.HALF_OPEN:
             # It works: a stream that lives for minutes must not keep everybody else out until it ends.
             handle.on_success(now_s)
         if code is None and self._binding is not None:

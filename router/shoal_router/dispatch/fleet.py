@@ -77,8 +77,11 @@ class Fleet:
 
     def _place(self, now_s: float) -> None:
         """Make handles match the targets."""
+        by_service: dict[str, dict[str, Target]] = {}
+        for name, one in (self._targets or {}).items():
+            by_service.setdefault(one.service, {})[name] = one
         for service in self.services.values():
-            wanted = {name: one for name, one in (self._targets or {}).items() if one.service == service.name}
+            wanted = by_service.get(service.name, {})
             for name, handle in list(service.handles.items()):
                 if name not in wanted or _other_engine(handle.target, wanted[name]):
                     self._retire(service, handle, name not in wanted, now_s)
@@ -86,7 +89,7 @@ class Fleet:
                 known = service.handles.get(name)
                 if known is None:
                     self._add(service, target, now_s)
-                elif known.target != target:
+                elif known.target is not target and known.target != target:
                     known.target = target
                     service.core.add_replica(known.replica(), now_s)
                     known.refresh(now_s)

@@ -33,6 +33,8 @@ class Pool:
         self._entries_max = max(1024, index_bytes_max // owners.BYTES_PER_ENTRY)
         self._timings: dict[str, timings.Timing] = {}
         self._by_bit: dict[int, loads.Load] = {}
+        self._bits = 0
+        """Those of `_by_bit`, together."""
         self.loads: dict[str, loads.Load] = {}
         self.routable: list[loads.Load] = []
         self._routable_bits = 0
@@ -68,9 +70,8 @@ class Pool:
         """A replica appeared, or one of the same name came back: with another uid or URL its cache is empty."""
         load = self.loads.get(replica.name)
         if load is None:
-            free = 1
-            while free in self._by_bit:
-                free <<= 1
+            free = ~self._bits & (self._bits + 1)  # the lowest that is not set
+            self._bits |= free
             held = mirror.Mirror(self.owners, free)
             load = loads.Load(replica, free, held, self.timing(replica.gpu), now)
             self.loads[replica.name] = self._by_bit[free] = load
@@ -89,6 +90,7 @@ class Pool:
         if load is not None:
             self.clear(load)
             del self._by_bit[load.bit]
+            self._bits ^= load.bit
             load.state = model.ReplicaState.NOT_READY
             self._select()
 

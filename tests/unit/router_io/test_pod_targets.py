@@ -1,11 +1,17 @@
 """From Pods to engines: address, port, readiness, identity."""
 
+import copy
+import ssl
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from shoal_api import keys
+from shoal_api import keys, routes
 from shoal_router.discovery import pods
+from shoal_router.discovery.access import Access
+from shoal_router.discovery.kubernetes import Kubernetes
+from shoal_router.discovery.target import Target
 
 
 def _pod(name: str = "m-r-0-0", **changes: Any) -> dict[str, Any]:
@@ -89,3 +95,37 @@ def test_successor_of_a_terminating_pod_counts(order: int) -> None:
     old = _pod("old", metadata__deletionTimestamp="now", metadata__uid="u0")
     found = pods.targets([old, _pod("new")][::order])
     assert not found["m-r-0"].terminating
+
+
+def test_changes_of_pods_reach_the_sink_and_repeats_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each Pod is read once a version: a thousand of them are not read again at every event."""
+    seen: list[dict[str, Target]] = []
+    read: list[str] = []
+    real = pods.target
+
+    def counting(pod: dict[str, Any]) -> Target | None:
+        read.append(pod["metadata"]["name"])
+        return real(pod)
+
+    class Sink:
+        def on_targets(self, targets: Mapping[str, Target]) -> None:
+            seen.append(dict(targets))
+
+        def on_table(self, table: routes.RouteTable) -> None:
+            raise AssertionError
+
+    monkeypatch.setattr(pods, "target", counting)
+    found = Kubernetes(Access("https://127.0.0.1:1", ssl.create_default_context()), "ns", "r", Sink())
+    objects = {name: _pod(name) for name in ("a", "b")}
+    for name, one in objects.items():
+        one["metadata"]["labels"][keys.LABEL_REPLICA] = name
+    found._on_pods(objects)
+    found._on_pods(dict(objects))
+    assert (read, [sorted(targets) for targets in seen]) == (["a", "b"], [["a", "b"]])
+    changed = copy.deepcopy(objects["a"])
+    changed["metadata"]["deletionTimestamp"] = "now"
+    found._on_pods({**objects, "a": changed})
+    found._on_pods({"a": changed})
+    assert read == ["a", "b", "a"]
+    assert [sorted(targets) for targets in seen[1:]] == [["a", "b"], ["a"]]
+    assert seen[1]["a"].terminating
