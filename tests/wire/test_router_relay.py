@@ -48,6 +48,16 @@ def test_alias_becomes_the_served_name_and_own_id_is_kept() -> None:
         assert engine.requests[0].body == _BODY % (b"tiny-llama", b',"rid":"mine"')
 
 
+@pytest.mark.parametrize("empty", [b"null", b'""'])
+def test_an_empty_id_is_replaced_where_it_stands(empty: bytes) -> None:
+    with scripted_engine(lambda call: call.answer(200, b"{}")) as engine, router({"a": engine.url}) as one:
+        _ask(one, _BODY % (b"tiny-llama", b',"rid":' + empty))
+        (sent,) = engine.requests
+        rid = sent.json()["rid"]
+        assert len(rid) == 32
+        assert sent.body == _BODY % (b"tiny-llama", b',"rid":"%b"' % rid.encode())
+
+
 def test_headers_pass_but_for_hop_by_hop_and_internal_ones() -> None:
     with (
         scripted_engine(lambda call: call.answer(200, b"{}", "x-engine: 1", "server: y")) as engine,

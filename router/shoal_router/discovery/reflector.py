@@ -6,6 +6,7 @@ that arrived whole. A watch that the server ended is resumed; one that is too ol
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
@@ -50,10 +51,10 @@ class Reflector:
             base_url=self._access.server, verify=self._access.verify, timeout=_TIMEOUT, trust_env=False
         ) as client:
             while True:
+                began_s = time.monotonic()
                 try:
                     if not self._version:
                         await self._list(client)
-                    backoff_s = BACKOFF_FIRST_S
                     await self._watch(client)
                 except ResourceExpiredError:
                     self._version = ""
@@ -61,6 +62,8 @@ class Reflector:
                     self._version = ""
                     self._failed(error)
                 # After a watch that ended well too: a server that ends each at once must not be asked in a loop.
+                if time.monotonic() - began_s > BACKOFF_MAX_S:
+                    backoff_s = BACKOFF_FIRST_S
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
                 backoff_s = min(BACKOFF_MAX_S, backoff_s * 2)
 

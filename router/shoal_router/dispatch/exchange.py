@@ -112,7 +112,7 @@ class Exchange:
         self._client = client
         self._api = api
         self._named = checked.doc.get("model")
-        self._own_rid = checked.rid is not None
+        self._own_rid = bool(checked.rid)
         self._usage_unset = checked.usage_unset
         self._body = body
         self._body_bytes = len(body)
@@ -122,6 +122,10 @@ class Exchange:
         self._explain = explain
         self._terms: dict[str, model.CostTerms] = {}
         self._rid = checked.rid or ("" if checked.batch or not api.generates else secrets.token_hex(RID_LENGTH // 2))
+        if self._rid and not self._own_rid and "rid" in checked.doc:
+            # null or empty: a second field of that name would leave it to the engine's parser which one counts.
+            self._body = splice.with_value(body, "rid", b'"%b"' % self._rid.encode())
+            self._own_rid = True
         self._arrived_s = dispatcher.now()
         self._ticket: Ticket | None = None
         self._binding: Binding | None = None
