@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from shoal_testing import bound
+
 SIMULATOR: Final = Path(__file__).resolve().parents[3] / "simulator"
 START_DEADLINE_S: Final = 20.0
 STOP_DEADLINE_S: Final = 5.0
@@ -163,4 +165,4 @@ def _spawn(
 ) -> "subprocess.Popen[bytes]":
     whole = [sys.executable, "-m", "shoal_sim", "engine", "--host", host, "--port", str(port), *command]
     with log.open("wb") as output:
-        return subprocess.Popen(whole, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        return bound.popen(whole, environment, output)

@@ -15,6 +15,7 @@ import yaml
 
 from shoal_local import ports
 from shoal_operator.kube import access
+from shoal_testing import bound
 from shoal_testing.cluster import Cluster, Object
 
 NAMESPACE = "shoal-system"
@@ -115,7 +116,7 @@ def operator(kubeconfig: Path, folder: Path, identity: str, *arguments: str) -> 
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with log.open("ab") as output:
-        process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        process = bound.popen(argv, environment, output)
     running = Operator(process, log, f"http://127.0.0.1:{metrics_port}", f"http://127.0.0.1:{health_port}")
     try:
         _wait(running)

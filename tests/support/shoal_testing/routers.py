@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from shoal_testing import bound
 from shoal_testing.engines import MODEL
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -146,7 +147,7 @@ def router_process(
     environment = {**os.environ, "PYTHONPATH": paths, **(env or {})}
     command = [sys.executable, "-m", "shoal_router", "--host", host, "--port", "0", "--admin-port", "0", *args]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        process = bound.popen(command, environment, output)
     try:
         port, admin_port = _ports(process, log)
         yield RunningRouter(f"http://{host}:{port}", f"http://{host}:{admin_port}", process, folder, log)
