@@ -1,5 +1,6 @@
 """Pods on the node agent, seen through the real control plane: what a user of a local cluster relies on."""
 
+import concurrent.futures
 import signal
 from pathlib import Path
 from typing import Any
@@ -107,11 +108,24 @@ def test_logs_of_this_run_and_the_one_before(cluster: Cluster) -> None:
     assert "restarting failed container" in cluster.wait_event("crash", "BackOff")
 
 
-def test_logs_follow_ends_with_the_container(cluster: Cluster) -> None:
-    script = "for i in 1 2 3 4 5; do echo line $i; sleep 0.3; done"
-    cluster.apply(pod("talk", shell(script), restartPolicy="Never"))
+def empty_dir(cluster: Cluster, local_cluster: NodeAgent, name: str) -> Path:
+    """Where the volume `state` of a Pod is on this machine."""
+    found = cluster.get("pod", name) or {}
+    (folder,) = local_cluster.settings.folder.glob(f"**/pods/*_{found['metadata']['uid']}/volumes/state")
+    return folder
+
+
+def test_logs_follow_ends_with_the_container(cluster: Cluster, local_cluster: NodeAgent) -> None:
+    script = (
+        "echo line 1; until test -f /state/go; do sleep 0.1; done; sleep 0.2; for i in 2 3 4; do echo line $i; done"
+    )
+    spec = shell(script, volumeMounts=[{"name": "state", "mountPath": "/state"}])
+    cluster.apply(pod("talk", spec, volumes=[{"name": "state", "emptyDir": {}}], restartPolicy="Never"))
     wait_until(lambda: "running" in cluster.container("talk").get("state", {}), "talk runs")
-    assert cluster("logs", "-f", "talk").splitlines() == [f"line {i}" for i in range(1, 6)]
+    with concurrent.futures.ThreadPoolExecutor(1) as follower:
+        followed = follower.submit(cluster, "logs", "-f", "talk")
+        (empty_dir(cluster, local_cluster, "talk") / "go").touch()
+        assert followed.result().splitlines() == [f"line {i}" for i in range(1, 5)]
     cluster.wait_phase("talk", "Succeeded")
     assert cluster.container("talk")["state"]["terminated"]["reason"] == "Completed"
 
@@ -128,8 +142,7 @@ def test_liveness_exec_probe_restarts_and_startup_probe_gates(cluster: Cluster, 
     cluster.apply(pod("sick", spec, volumes=[{"name": "state", "emptyDir": {}}], terminationGracePeriodSeconds=1))
     wait_until(lambda: "running" in cluster.container("sick").get("state", {}), "sick runs")
     assert cluster.container("sick")["started"] is False
-    found = cluster.get("pod", "sick") or {}
-    (folder,) = local_cluster.settings.folder.glob(f"**/pods/*_{found['metadata']['uid']}/volumes/state")
+    folder = empty_dir(cluster, local_cluster, "sick")
     (folder / "up").touch()
     cluster.wait_ready("sick")
     (folder / "sick").touch()
