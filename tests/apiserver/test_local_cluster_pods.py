@@ -146,7 +146,7 @@ def test_liveness_exec_probe_restarts_and_startup_probe_gates(cluster: Cluster, 
     (folder / "up").touch()
     cluster.wait_ready("sick")
     (folder / "sick").touch()
-    wait_until(lambda: cluster.container("sick").get("restartCount") == 1, "restarted by its liveness probe")
+    wait_until(lambda: cluster.container("sick").get("restartCount", 0) >= 1, "restarted by its liveness probe")
     (folder / "sick").unlink()
     assert "failed liveness probe" in cluster.wait_event("sick", "Killing")
 

@@ -116,9 +116,13 @@ def test_replica_goes_only_when_routers_know_and_it_is_empty(place: Place, opera
     polls = operator_process.metric("shoal_operator_router_poll_total", result="ok")
     until(lambda: operator_process.metric("shoal_operator_router_poll_total", result="ok") > polls + 4, "more answers")
     assert victim in place.set_names(), "acknowledged, not empty"
-    place.traffic.dead = True
-    place.traffic.in_flight = {}
     failed = operator_process.metric("shoal_operator_router_poll_total", result="failed")
+    place.traffic.dead = True
+    # An answer may be on its way: it must not be one that says empty.
+    until(
+        lambda: operator_process.metric("shoal_operator_router_poll_total", result="failed") > failed + 1, "no answer"
+    )
+    place.traffic.in_flight = {}
     until(lambda: operator_process.metric("shoal_operator_router_poll_total", result="failed") > failed + 14, "silence")
     assert victim in place.set_names(), "a router that does not answer is not an empty one"
     place.traffic.dead = False
