@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from shoal_local import faults
+from shoal_testing.chat import stream
 from shoal_testing.localcluster import NAMESPACE, ROOT, ShoalCluster, shoal_cluster, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -42,22 +43,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShoalCluster]:
 
 def body(text: str = PROMPT, **more: Any) -> dict[str, Any]:
     return {"model": "tiny", "messages": [{"role": "user", "content": text}], "max_tokens": 8, **more}
-
-
-def stream(
-    url: str, request: dict[str, Any], headers: dict[str, str] | None = None, client: httpx.Client | None = None
-) -> tuple[dict[str, str], list[Any]]:
-    """Response headers and events of a streamed chat; `[DONE]` stays a string."""
-    events: list[Any] = []
-    asked = {**request, "stream": True, "stream_options": {"include_usage": True}}
-    ask = httpx.stream if client is None else client.stream
-    with ask("POST", f"{url}/v1/chat/completions", json=asked, headers=headers, timeout=60) as answer:
-        assert answer.status_code == 200, answer.read()
-        for line in answer.iter_lines():
-            if line.startswith("data: "):
-                data = line.removeprefix("data: ")
-                events.append(data if data == "[DONE]" else json.loads(data))
-        return dict(answer.headers), events
 
 
 def test_applied_service_answers_with_a_stream(cluster: ShoalCluster) -> None:

@@ -3,7 +3,6 @@
 The model has random weights: what is said is noise, how it is said is SGLang. Tests run in order on one cluster.
 """
 
-import json
 import signal
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from shoal_local import faults
+from shoal_testing.chat import stream
 from shoal_testing.localcluster import NAMESPACE, ROOT, ShoalCluster, shoal_cluster, wait_for
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(800)]
@@ -67,14 +67,6 @@ def chat(*messages: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def stream(url: str, request: dict[str, Any], **headers: str) -> tuple[dict[str, str], list[Any]]:
-    asked = {**request, "stream": True, "stream_options": {"include_usage": True}}
-    with httpx.stream("POST", f"{url}/v1/chat/completions", json=asked, headers=headers, timeout=120) as answer:
-        assert answer.status_code == 200, answer.read()
-        data = [line.removeprefix("data: ") for line in answer.iter_lines() if line.startswith("data: ")]
-    return dict(answer.headers), [one if one == "[DONE]" else json.loads(one) for one in data]
-
-
 def text_of(events: list[Any]) -> str:
     return "".join(e["choices"][0]["delta"].get("content") or "" for e in events[:-1] if e["choices"])
 
@@ -89,9 +81,9 @@ def test_streamed_chat(cluster: ShoalCluster) -> None:
 def test_second_turn_is_cached_on_the_same_replica(cluster: ShoalCluster) -> None:
     headers = {"x-session-id": "one", "x-shoal-explain": "1"}
     question = "Tell me about rivers, and about sand. " * 40
-    first, events = stream(cluster.url, chat(question), **headers)
+    first, events = stream(cluster.url, chat(question), headers)
     answer = text_of(events)
-    second, events = stream(cluster.url, chat(question, answer, "Go on."), **headers)
+    second, events = stream(cluster.url, chat(question, answer, "Go on."), headers)
     assert first["x-shoal-replica"] == second["x-shoal-replica"]
     assert events[-2]["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
 

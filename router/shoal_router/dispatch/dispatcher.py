@@ -57,10 +57,10 @@ class Dispatcher:
             service.core.reject_all(model.Outcome.DRAINING, self.now())
 
     def read(
-        self, api: Api, checked: Checked, size: int, session: dict[str, str], order: tuple[str, ...]
+        self, api: Api, checked: Checked, size: int, headers: dict[str, str], order: tuple[str, ...]
     ) -> model.Request:
-        """What the policy needs to know of a request that generates."""
-        return requests.read(_PARSED[api], checked.doc, session, order, size)
+        """What the policy needs to know of a request that generates; `headers` tell session and caller."""
+        return requests.read(_PARSED[api], checked.doc, headers, order, size)
 
     def open(
         self,

@@ -165,10 +165,9 @@ class Load:
 
     def set_facts(self, facts: model.EngineFacts) -> None:
         self.facts = facts
-        self._bound_running()
         self.kv_soft = math.inf if facts.kv_tokens_max is None else cost.KV_SOFT_SHARE * facts.kv_tokens_max
         self.mirror.set_kv_max(facts.kv_tokens_max)
-        self.refill()
+        self._bound_running()
 
     def presume(self, now: float) -> None:
         """A request that does not stream shows no first token: its prefill counts as done when its time is over."""

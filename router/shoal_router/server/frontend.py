@@ -98,8 +98,8 @@ class Frontend:
             return checked
         request = None
         if api.generates:
-            sessions, order = self._policy_headers(connection.headers), self._session_order
-            request = self._dispatcher.read(api, checked, len(body), sessions, order)
+            told = self._policy_headers(connection.headers)
+            request = self._dispatcher.read(api, checked, len(body), told, self._session_order)
         exchange = self._dispatcher.open(
             service,
             connection,
