@@ -1,0 +1,1 @@
+"""`shoal simulate`: a trace through a fleet in virtual time."""
