@@ -22,7 +22,11 @@ POLICIES: Final[Mapping[str, Mapping[str, str]]] = {
     "shoal": {"cache_aware": ""},
     "sglang-router": {"cache_aware": "cache_aware", "round_robin": "round_robin"},
     "smg": {"cache_aware": "cache_aware", "round_robin": "round_robin", "least_loaded": "least_load"},
-    "vllm-router": {"cache_aware": "cache_aware", "round_robin": "round_robin"},
+    "vllm-router": {
+        "cache_aware": "cache_aware",
+        "round_robin": "round_robin",
+        "sticky_sessions": "sticky_least_loaded",
+    },
     "nginx": {"round_robin": "", "least_loaded": "least_conn;"},
 }
 """Router, our name of a policy, its own name of it. Shoal has one policy; nginx's least_conn counts connections."""
@@ -39,14 +43,23 @@ def start(
     port: int,
     folder: Path,
     core: int | None = None,
+    *,
+    words: Sequence[str] = (),
+    module: Sequence[str] = ("shoal_router",),
 ) -> processes.Process:
     """A running router that serves all `engine_urls`; the caller stops it. Raises NotReadyError, UnsupportedError, or
-    InstallError. Its log is in `folder`."""
+    InstallError. Its log is in `folder`. `words` are added to its command line; Shoal is run as `python -m <module>`,
+    which may be something that sets its surroundings up first.
+    """
     own_name = POLICIES.get(name, {}).get(policy)
     if own_name is None:
         raise UnsupportedError(f"{name} has no policy {policy}")
-    starter = _shoal if name == "shoal" else _nginx if name == "nginx" else _peer
-    process = starter(name, own_name, engine_urls, port, folder, core)
+    if name == "shoal":
+        process = _shoal(engine_urls, port, folder, core, [*module], words)
+    elif name == "nginx":
+        process = nginx.start(name, nginx.render_proxy(engine_urls, port, own_name), port, folder, core)
+    else:
+        process = _peer(name, own_name, engine_urls, port, folder, core, words)
     try:
         _wait(process, len(engine_urls))
     except BaseException:
@@ -75,7 +88,12 @@ def _wait_routable(process: processes.Process, engines: int) -> None:
 
 
 def _shoal(
-    name: str, own_name: str, engine_urls: Sequence[str], port: int, folder: Path, core: int | None
+    engine_urls: Sequence[str],
+    port: int,
+    folder: Path,
+    core: int | None,
+    module: Sequence[str],
+    words: Sequence[str],
 ) -> processes.Process:
     table = {"generation": "1", "services": [{"name": "bench", "served_name": served_name(engine_urls[0])}]}
     replicas = [{"name": f"engine-{number}", "service": "bench", "url": url} for number, url in enumerate(engine_urls)]
@@ -83,19 +101,25 @@ def _shoal(
     (folder / "routes.json").write_text(json.dumps(table))
     (folder / "replicas.json").write_text(json.dumps({"replicas": replicas}))
     admin_port = processes.free_port()
-    argv = [sys.executable, "-m", "shoal_router", "--host", _HOST, "--port", str(port), "--admin-port", str(admin_port),
-            "--routes", str(folder / "routes.json"), "--replicas", str(folder / "replicas.json")]  # fmt: skip
+    argv = [sys.executable, "-m", *module, "--host", _HOST, "--port", str(port), "--admin-port", str(admin_port),
+            "--routes", str(folder / "routes.json"), "--replicas", str(folder / "replicas.json"), *words]  # fmt: skip
     facts = {"admin": f"http://{_HOST}:{admin_port}"}
-    return processes.start(name, argv, folder, core=core, url=f"http://{_HOST}:{port}", facts=facts)
+    return processes.start("shoal", argv, folder, core=core, url=f"http://{_HOST}:{port}", facts=facts)
 
 
 def _peer(
-    name: str, own_name: str, engine_urls: Sequence[str], port: int, folder: Path, core: int | None
+    name: str,
+    own_name: str,
+    engine_urls: Sequence[str],
+    port: int,
+    folder: Path,
+    core: int | None,
+    words: Sequence[str],
 ) -> processes.Process:
     program = install.ensure(name) / name
     argv = [str(program), *_PEER_WORDS[name](), "--host", _HOST, "--port", str(port), "--policy", own_name,
             "--prometheus-host", _HOST, "--prometheus-port", str(processes.free_port()),
-            "--worker-startup-check-interval", "1", "--worker-urls", *engine_urls]  # fmt: skip
+            "--worker-startup-check-interval", "1", *words, "--worker-urls", *engine_urls]  # fmt: skip
     return processes.start(name, argv, folder, core=core, url=f"http://{_HOST}:{port}")
 
 
@@ -104,12 +128,6 @@ _PEER_WORDS: Final[Mapping[str, Callable[[], list[str]]]] = {
     "smg": lambda: ["launch", "--log-level", "warn", "--max-concurrent-requests", "0"],
     "vllm-router": lambda: ["--log-level", "warning"],
 }
-
-
-def _nginx(
-    name: str, own_name: str, engine_urls: Sequence[str], port: int, folder: Path, core: int | None
-) -> processes.Process:
-    return nginx.start(name, nginx.render_proxy(engine_urls, port, own_name), port, folder, core)
 
 
 def served_name(engine_url: str) -> str:
