@@ -14,7 +14,7 @@ from shoal_router.policy import binding, cost, timing
 
 UNSTARTED_S_MAX = 0.5
 """Late binding: a replica holds at most so much prefill beyond what it is doing."""
-RUNNING_DEFAULT_MAX = 256
+RUNNING_DEFAULT_MAX: float = 256.0
 """Requests in flight on an engine that has not said how many it runs."""
 INTERFERENCE_TOKENS = 32
 """For so many of its tokens a new stream's slow-down (and what it does to the others) counts in the cost."""
@@ -159,7 +159,7 @@ class Load:
         self._bound_running()
 
     def _bound_running(self) -> None:
-        engine_max = RUNNING_DEFAULT_MAX if self.facts.running_max is None else self.facts.running_max
+        engine_max = RUNNING_DEFAULT_MAX if self.facts.running_max is None else float(self.facts.running_max)
         self.running_max = min(engine_max, self.limit)
         self.refill()
 

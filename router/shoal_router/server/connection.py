@@ -52,8 +52,9 @@ class Exchange(Protocol):
     def on_client_resumed(self) -> None: ...
 
 
-class Connection(asyncio.Protocol):
-    """Created by the listener for every accepted socket."""
+class Connection:
+    """Created by the listener for every accepted socket. It has the methods of `asyncio.Protocol` and is none: a class
+    with a foreign base cannot be compiled to a native one."""
 
     __slots__ = (
         "_body",
@@ -86,7 +87,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, listener: "Listener") -> None:
         self._listener = listener
         self._transport: Any = None
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: Any = httptools.HttpRequestParser(self)
         self.deadline_s = math.inf
         self.timer_slot = -1
         self.state = State.IDLE
@@ -446,7 +447,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.state = State.CLOSED
-        del self._parser  # it refers back to this object
+        self._parser = None  # it refers back to this object
         self._count_received()
         self._listener.wheel.disarm(self)
         self._listener.closed(self)

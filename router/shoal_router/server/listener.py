@@ -5,9 +5,8 @@ close`); `wait_empty` waits for them, `abort_all` does not. Used by runtime.
 """
 
 import asyncio
-import socket
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from shoal_router.server.connection import Connection, Handler
 from shoal_router.timers import Wheel
@@ -46,7 +45,8 @@ class Listener:
         self._open: set[Connection] = set()
         self._idle: dict[Connection, None] = {}
         """In the order in which they became idle."""
-        self._server: asyncio.Server | None = None
+        self._server: Any = None
+        """uvloop's server, whose type differs from asyncio's."""
         self._empty = asyncio.Event()
         self.refused_connections = 0
         self.receiving_bytes = 0
@@ -54,9 +54,11 @@ class Listener:
 
     async def listen(self, host: str, port: int) -> int:
         """Start; returns the port, which the system chooses where `port` is 0."""
-        self._server = await self._loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
-        sock: socket.socket = self._server.sockets[0]
-        return int(sock.getsockname()[1])
+        self._server = await self._loop.create_server(self._accept, host, port, backlog=BACKLOG)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def _accept(self) -> Any:
+        return Connection(self)
 
     @property
     def open_connections(self) -> int:

@@ -9,7 +9,7 @@ ever reach the next request.
 import asyncio
 import enum
 import time
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import httptools
 
@@ -52,8 +52,8 @@ class Receiver(Protocol):
     def on_failed(self, failure: Failure) -> None: ...
 
 
-class Connection(asyncio.Protocol):
-    """Created by a pool; `send` once per request."""
+class Connection:
+    """Created by a pool; `send` once per request. Has the methods of `asyncio.Protocol` (see server.connection)."""
 
     __slots__ = (
         "_answered",
@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
         self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: Any = httptools.HttpResponseParser(self)
         self.receiver: Receiver | None = None
         self.requests = 0
         self.idle_since_s = 0.0
@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        del self._parser  # it refers back to this object
+        self._parser = None  # it refers back to this object
         self._pool.forget(self)
         receiver = self.receiver
         if receiver is None:

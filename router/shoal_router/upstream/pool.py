@@ -8,7 +8,7 @@ import asyncio
 import socket
 import time
 from collections import deque
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from shoal_router.upstream.connection import RECEIVE_BUFFER_BYTES, Connection, Failure
 
@@ -99,11 +99,14 @@ class Pool:
         while self._idle and self._idle[0].idle_since_s < oldest_s:
             self._idle.popleft().close()
 
+    def _protocol(self) -> Any:
+        return Connection(self)
+
     async def _connect(self, waiter: Waiter, attempt: object) -> None:
         connection: Connection | None = None
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, connection = await self._loop.create_connection(lambda: Connection(self), sock=await self._dial())
+                _, connection = await self._loop.create_connection(self._protocol, sock=await self._dial())
         except OSError:  # TimeoutError is one
             pass
         if connection is None or not connection.usable:
