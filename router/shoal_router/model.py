@@ -2,6 +2,9 @@
 
 Read by every layer (index, policy, admission, dispatch, server); imports none of them. Times are seconds of one
 monotonic clock (the event loop's), sizes are tokens unless the name says bytes.
+
+What is made once a request (`Prompt`, `Session`, `Request`, `Usage`) is a plain class: the generated constructor of a
+frozen dataclass costs a microsecond, and stays interpreted where the rest is compiled. Nobody writes to them.
 """
 
 import enum
@@ -83,65 +86,94 @@ class EngineFacts:
     """`max_running_requests` as in force (`effective_max_running_requests_per_dp` where present)."""
 
 
-@dataclass(frozen=True, slots=True)
 class Prompt:
     """Canonical bytes of a prompt: two requests share a prefix of tokens as far as they share one of these bytes."""
 
-    data: bytes
-    tokens: int | None = None
-    """Exact count where the body gave token ids (4 bytes of `data` each); else learned bytes per token decide."""
-    rest_bytes: int = 0
-    """Bytes of further prompts of a batch: work, but no part of the prefix."""
-    salt: int = 0
-    """Separates caches that an engine keeps apart (cache salt, adapter)."""
-    dropped_bytes: int = 0
-    """Length of `data` where it was dropped after hashing: a stream lives for minutes, its prompt need not."""
+    __slots__ = ("data", "data_bytes", "rest_bytes", "salt", "tokens")
 
-    @property
-    def data_bytes(self) -> int:
-        return len(self.data) or self.dropped_bytes
+    def __init__(
+        self, data: bytes, tokens: int | None = None, rest_bytes: int = 0, salt: int = 0, dropped_bytes: int = 0
+    ) -> None:
+        self.data = data
+        self.data_bytes = len(data) or dropped_bytes
+        """Length of `data`, also where it was dropped after hashing."""
+        self.tokens = tokens
+        """Exact count where the body gave token ids (4 bytes of `data` each); else learned bytes per token decide."""
+        self.rest_bytes = rest_bytes
+        """Bytes of further prompts of a batch: work, but no part of the prefix."""
+        self.salt = salt
+        """Separates caches that an engine keeps apart (cache salt, adapter)."""
 
-    def without_data(self) -> "Prompt":
-        return Prompt(b"", self.tokens, self.rest_bytes, self.salt, self.data_bytes)
+    def drop_data(self) -> None:
+        """The bytes are hashed and no longer needed: a stream lives for minutes, its prompt need not."""
+        self.data = b""
 
 
-@dataclass(frozen=True, slots=True)
 class Session:
     """A session's key: a 64-bit hash (never the client's text) and which rule of the list gave it."""
 
-    key: int
-    source: str
+    __slots__ = ("key", "source")
+
+    def __init__(self, key: int, source: str) -> None:
+        self.key = key
+        self.source = source
 
 
-@dataclass(frozen=True, slots=True)
 class Request:
     """What the policy knows of one request."""
 
-    prompt: Prompt
-    chain: tuple[int, ...]
-    """Chain hashes of `prompt.data` (see index.chain)."""
-    session: Session
-    parent: int | None = None
-    """Session key of the agent that started this one."""
-    body_bytes: int = 0
-    stream: bool = True
-    """Whether a first token will be seen; without one its prefill is presumed done when the predicted time is over."""
-    output_max: int | None = None
-    """`max_tokens` or its like."""
-    tenant: str = ""
-    """Tells callers apart for the queue's fairness (see index.caller)."""
-    timeout_s: float | None = None
-    """The client's own limit for its first token, from arrival."""
+    __slots__ = (
+        "body_bytes",
+        "chain",
+        "output_max",
+        "parent",
+        "prompt",
+        "session",
+        "stream",
+        "tenant",
+        "timeout_s",
+    )
+
+    def __init__(
+        self,
+        prompt: Prompt,
+        chain: tuple[int, ...],
+        session: Session,
+        parent: int | None = None,
+        body_bytes: int = 0,
+        stream: bool = True,
+        output_max: int | None = None,
+        tenant: str = "",
+        timeout_s: float | None = None,
+    ) -> None:
+        self.prompt = prompt
+        self.chain = chain
+        """Chain hashes of `prompt.data` (see index.chain)."""
+        self.session = session
+        self.parent = parent
+        """Session key of the agent that started this one."""
+        self.body_bytes = body_bytes
+        self.stream = stream
+        """Whether a first token will be seen; without one its prefill is presumed done when the predicted time is
+        over."""
+        self.output_max = output_max
+        """`max_tokens` or its like."""
+        self.tenant = tenant
+        """Tells callers apart for the queue's fairness (see index.caller)."""
+        self.timeout_s = timeout_s
+        """The client's own limit for its first token, from arrival."""
 
 
-@dataclass(frozen=True, slots=True)
 class Usage:
     """What the engine reported at the end of a request."""
 
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int | None = None
-    """None where the engine does not report it; 0 is a miss."""
+    __slots__ = ("cached_tokens", "completion_tokens", "prompt_tokens")
+
+    def __init__(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int | None = None) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.completion_tokens = completion_tokens
+        self.cached_tokens = cached_tokens
+        """None where the engine does not report it; 0 is a miss."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,37 @@
-"""The engine APIs that the router relays, and how each differs. Read by checks, exchange and the server."""
+"""The engine APIs that the router relays, and how each differs. Read by checks, exchange and the server.
 
-import enum
+Constants of a plain class, not members of an enum: a request asks for their attributes a dozen times, and those of an
+enum are descriptors that stay interpreted where the rest is compiled.
+"""
+
 from typing import Final
 
 from shoal_router.errors import Shape
+from shoal_router.index import request
 
 
-class Api(enum.Enum):
-    """One relayed route. The value is its path, the same for clients and engines."""
+class Api:
+    """One relayed route. Compared by identity."""
 
-    CHAT = "/v1/chat/completions"
-    COMPLETIONS = "/v1/completions"
-    GENERATE = "/generate"
-    TOKENIZE = "/v1/tokenize"
-    DETOKENIZE = "/v1/detokenize"
+    __slots__ = ("path", "prompt", "shape")
 
-    @property
-    def shape(self) -> Shape:
-        return "sglang" if self is Api.GENERATE else "openai"
+    def __init__(self, path: bytes, prompt: request.Api | None) -> None:
+        self.path = path
+        """The same for clients and engines."""
+        self.prompt = prompt
+        """How its prompt is read; None where it takes no place in the engine's batch and only uses its tokenizer."""
+        self.shape: Shape = "sglang" if path == b"/generate" else "openai"
+        """Of its errors."""
 
     @property
     def generates(self) -> bool:
-        """Takes a place in the engine's batch; the others only use its tokenizer."""
-        return self in (Api.CHAT, Api.COMPLETIONS, Api.GENERATE)
+        return self.prompt is not None
 
 
-BY_PATH: Final = {api.value.encode(): api for api in Api}
+CHAT: Final = Api(b"/v1/chat/completions", request.Api.CHAT)
+COMPLETIONS: Final = Api(b"/v1/completions", request.Api.COMPLETION)
+GENERATE: Final = Api(b"/generate", request.Api.GENERATE)
+TOKENIZE: Final = Api(b"/v1/tokenize", None)
+DETOKENIZE: Final = Api(b"/v1/detokenize", None)
+ALL: Final = (CHAT, COMPLETIONS, GENERATE, TOKENIZE, DETOKENIZE)
+BY_PATH: Final[dict[bytes, Api]] = {api.path: api for api in ALL}

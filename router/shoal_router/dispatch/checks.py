@@ -7,11 +7,11 @@ checked there). Field rules are tables; a field not named here is passed on as i
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
+from shoal_router.dispatch import api as apis
 from shoal_router.dispatch.api import Api
 from shoal_router.errors import ApiError
 
@@ -24,18 +24,20 @@ ID_BOUND_UNKNOWN: Final = 1 << 32
 RID_LENGTH: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
 class Checked:
     """A body that passed. `doc` is the parsed object; nothing writes to it."""
 
-    doc: dict[str, Any]
-    stream: bool
-    usage_unset: bool
-    """A stream whose client said nothing about usage: the router may ask for it and take it out again."""
-    rid: str | None
-    """The client's own request id."""
-    batch: bool
-    """Several prompts or several choices: the engine gives each its own id."""
+    __slots__ = ("batch", "doc", "rid", "stream", "usage_unset")
+
+    def __init__(self, doc: dict[str, Any], stream: bool, usage_unset: bool, rid: str | None, batch: bool) -> None:
+        self.doc = doc
+        self.stream = stream
+        self.usage_unset = usage_unset
+        """A stream whose client said nothing about usage: the router may ask for it and take it out again."""
+        self.rid = rid
+        """The client's own request id."""
+        self.batch = batch
+        """Several prompts or several choices: the engine gives each its own id."""
 
 
 type_name = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
@@ -89,7 +91,7 @@ def _objects(value: Any) -> str | None:
     return "must be an array of objects"
 
 
-_COMMON: Final[Mapping[str, Rule]] = {
+_COMMON: Final[dict[str, Rule]] = {
     "stream": of_type(bool),
     "stream_options": of_type(dict),
     "max_tokens": integer(0),
@@ -111,7 +113,7 @@ _COMMON: Final[Mapping[str, Rule]] = {
     "prompt_cache_key": of_type(str),
     "metadata": of_type(dict),
 }
-_CHAT: Final[Mapping[str, Rule]] = {
+_CHAT: Final[dict[str, Rule]] = {
     **_COMMON,
     "max_completion_tokens": integer(0),
     "tools": _objects,
@@ -122,7 +124,7 @@ _CHAT: Final[Mapping[str, Rule]] = {
     "chat_template_kwargs": of_type(dict),
     "rid": of_type(str),
 }
-_COMPLETIONS: Final[Mapping[str, Rule]] = {
+_COMPLETIONS: Final[dict[str, Rule]] = {
     **_COMMON,
     "logprobs": integer(0),
     "echo": of_type(bool),
@@ -130,8 +132,8 @@ _COMPLETIONS: Final[Mapping[str, Rule]] = {
     "best_of": integer(1, N_MAX),
     "rid": _strings,
 }
-_GENERATE: Final[Mapping[str, Rule]] = {"stream": of_type(bool), "rid": _strings}
-_SAMPLING: Final[Mapping[str, Rule]] = {
+_GENERATE: Final[dict[str, Rule]] = {"stream": of_type(bool), "rid": _strings}
+_SAMPLING: Final[dict[str, Rule]] = {
     "n": integer(1, N_MAX),
     "max_new_tokens": integer(0),
     "min_new_tokens": integer(0),
@@ -141,13 +143,13 @@ _SAMPLING: Final[Mapping[str, Rule]] = {
     },
     "stop": _strings,
 }
-_TOKENIZE: Final[Mapping[str, Rule]] = {"prompt": _strings, "messages": _objects}
-_RULES: Final = {
-    Api.CHAT: _CHAT,
-    Api.COMPLETIONS: _COMPLETIONS,
-    Api.GENERATE: _GENERATE,
-    Api.TOKENIZE: _TOKENIZE,
-    Api.DETOKENIZE: {},
+_TOKENIZE: Final[dict[str, Rule]] = {"prompt": _strings, "messages": _objects}
+_RULES: Final[dict[Api, dict[str, Rule]]] = {
+    apis.CHAT: _CHAT,
+    apis.COMPLETIONS: _COMPLETIONS,
+    apis.GENERATE: _GENERATE,
+    apis.TOKENIZE: _TOKENIZE,
+    apis.DETOKENIZE: {},
 }
 
 
@@ -174,29 +176,28 @@ def check(api: Api, doc: dict[str, Any], vocab_size: int | None, context_tokens:
     if complaint is not None:
         return complaint
     ids = _Ids(vocab_size or ID_BOUND_UNKNOWN, min(context_tokens or IDS_MAX, IDS_MAX))
-    complaint, prompts = _PROMPTS[api](doc, ids)
+    complaint, prompts = _check_messages(doc, ids) if api is apis.CHAT else _PROMPTS[api](doc, ids)
     if complaint is not None:
         return complaint
     rid = doc.get("rid")
     choices = doc.get("n")
-    if api is Api.GENERATE:
+    if api is apis.GENERATE:
         complaint, choices = _check_sampling(doc.get("sampling_params"))
         if complaint is not None:
             return complaint
     stream = api.generates and doc.get("stream") is True
     return Checked(
-        doc=doc,
-        stream=stream,
-        usage_unset=stream and api is not Api.GENERATE and "stream_options" not in doc,
-        rid=rid if type(rid) is str else None,
-        batch=prompts > 1 or (choices or 1) > 1 or type(rid) is list,
+        doc,
+        stream,
+        stream and api is not apis.GENERATE and "stream_options" not in doc,
+        rid if type(rid) is str else None,
+        prompts > 1 or (choices or 1) > 1 or type(rid) is list,
     )
 
 
-def _check_fields(doc: dict[str, Any], rules: Mapping[str, Rule], prefix: str = "") -> ApiError | None:
-    for name in rules.keys() & doc.keys():
-        value = doc[name]
-        if value is not None and (complaint := rules[name](value)) is not None:
+def _check_fields(doc: dict[str, Any], rules: dict[str, Rule], prefix: str = "") -> ApiError | None:
+    for name, value in doc.items():
+        if value is not None and (rule := rules.get(name)) is not None and (complaint := rule(value)) is not None:
             return invalid(f"'{prefix}{name}' {complaint}.", prefix + name)
     return None
 
@@ -214,12 +215,14 @@ def _check_sampling(params: Any) -> tuple[ApiError | None, int | None]:
     return None, max((item.get("n") or 1 for item in several), default=None)
 
 
-@dataclass(frozen=True, slots=True)
 class _Ids:
     """Bounds of token ids."""
 
-    bound: int
-    count_max: int
+    __slots__ = ("bound", "count_max")
+
+    def __init__(self, bound: int, count_max: int) -> None:
+        self.bound = bound
+        self.count_max = count_max
 
     def complaint(self, ids: list[Any], param: str) -> ApiError | None:
         if not ids:
@@ -345,9 +348,9 @@ def _check_detokenize(doc: dict[str, Any], ids: _Ids) -> tuple[ApiError | None, 
 
 
 _PROMPTS: Final[Mapping[Api, Callable[[dict[str, Any], _Ids], tuple[ApiError | None, int]]]] = {
-    Api.CHAT: _check_messages,
-    Api.COMPLETIONS: _check_prompt,
-    Api.GENERATE: _check_generate,
-    Api.TOKENIZE: _check_tokenize,
-    Api.DETOKENIZE: _check_detokenize,
+    apis.CHAT: _check_messages,
+    apis.COMPLETIONS: _check_prompt,
+    apis.GENERATE: _check_generate,
+    apis.TOKENIZE: _check_tokenize,
+    apis.DETOKENIZE: _check_detokenize,
 }

@@ -4,6 +4,8 @@ Called by the server for requests, by exchanges for aborts and suspicions.
 """
 
 import math
+import random
+import secrets
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,7 +13,7 @@ import orjson
 
 from shoal_router import model
 from shoal_router.dispatch.api import Api
-from shoal_router.dispatch.checks import Checked
+from shoal_router.dispatch.checks import RID_LENGTH, Checked
 from shoal_router.dispatch.exchange import Client, Exchange
 from shoal_router.dispatch.fleet import Fleet
 from shoal_router.dispatch.handle import Handle
@@ -22,11 +24,7 @@ from shoal_router.upstream.call import Answer, Call, NoAnswer, post_request
 from shoal_router.upstream.connection import Headers
 
 ABORT_TIMEOUT_S: Final = 5.0
-_PARSED: Final = {
-    Api.CHAT: requests.Api.CHAT,
-    Api.COMPLETIONS: requests.Api.COMPLETION,
-    Api.GENERATE: requests.Api.GENERATE,
-}
+_RID_FORMAT: Final = f"%0{RID_LENGTH}x"
 
 
 class Dispatcher:
@@ -36,9 +34,15 @@ class Dispatcher:
         self.access_log = access_log
         self.now: Callable[[], float] = wheel.now
         self._wheel = wheel
+        self._rids = random.Random(secrets.randbits(256))
         self.fleet = fleet
         self.deadline_s = math.inf
         self.timer_slot = -1
+
+    def new_rid(self) -> str:
+        """A request id of fixed length, since engines abort by prefix. It must be unique, not secret: only
+        who reaches an engine can abort by it. So it costs no system call."""
+        return _RID_FORMAT % self._rids.getrandbits(4 * RID_LENGTH)
 
     def start(self) -> None:
         self._wheel.arm(self, self.now() + TICK_S)
@@ -57,10 +61,10 @@ class Dispatcher:
             service.core.reject_all(model.Outcome.DRAINING, self.now())
 
     def read(
-        self, api: Api, checked: Checked, size: int, headers: dict[str, str], order: tuple[str, ...]
+        self, prompt: requests.Api, checked: Checked, size: int, headers: dict[str, str], order: tuple[str, ...]
     ) -> model.Request:
         """What the policy needs to know of a request that generates; `headers` tell session and caller."""
-        return requests.read(_PARSED[api], checked.doc, headers, order, size)
+        return requests.read(prompt, checked.doc, headers, order, size)
 
     def open(
         self,

@@ -6,13 +6,13 @@ fleet (`on_replica_lost`). Until the first byte has gone to the client everythin
 a failure ends the stream with an error event. Whatever happens, `_leave` gives back what was reserved, once.
 """
 
-import secrets
 from typing import TYPE_CHECKING, Final, Protocol
 
 import orjson
 
 from shoal_router import log, model
 from shoal_router.admission.ticket import Ticket
+from shoal_router.dispatch import api as apis
 from shoal_router.dispatch import explain, failures, reply, splice, sse
 from shoal_router.dispatch.api import Api
 from shoal_router.dispatch.breaker import Circuit
@@ -31,6 +31,10 @@ LOSSES_MAX: Final = 1
 """A request that was lost with so many engines is tried on one more and no further: it may be what killed them."""
 RETRY_STATUSES: Final = frozenset((502, 503, 504))
 _EVENTS: Final = b"text/event-stream"
+_USAGE: Final = b'"stream_options":{"include_usage":true}'
+JOINED_BYTES_MAX: Final = 64 << 10
+"""Up to this size head and body of a request are copied into one write; above, a second write is cheaper."""
+_OK: Final = model.Outcome.OK.value
 _TAIL_BYTES: Final = 4096
 """Of a large answer, where its usage is."""
 
@@ -121,7 +125,7 @@ class Exchange:
         """None: the call needs no place in the engine's batch, only its tokenizer."""
         self._explain = explain
         self._terms: dict[str, model.CostTerms] = {}
-        self._rid = checked.rid or ("" if checked.batch or not api.generates else secrets.token_hex(RID_LENGTH // 2))
+        self._rid = checked.rid or ("" if checked.batch or not api.generates else dispatcher.new_rid())
         if self._rid and not self._own_rid and "rid" in checked.doc:
             # null or empty: a second field of that name would leave it to the engine's parser which one counts.
             self._body = splice.with_value(body, "rid", b'"%b"' % self._rid.encode())
@@ -212,23 +216,32 @@ class Exchange:
         assert handle is not None
         body = self._body
         named = self._named
-        if self._api is not Api.GENERATE and named != self._service.table.served_name and not self._is_adapter(named):
+        if self._api is not apis.GENERATE and named != self._service.table.served_name and not self._is_adapter(named):
             body = splice.with_value(body, "model", orjson.dumps(self._service.table.served_name))
-        fields = []
+        fields = b""
         if self._rid and not self._own_rid:
-            fields.append(b'"rid":"%b"' % self._rid.encode())
+            fields = b'"rid":"' + self._rid.encode() + b'"'
         if self._strips_usage():
-            fields.append(b'"stream_options":{"include_usage":true}')
-        parts = list(splice.with_fields(body, b",".join(fields))) if fields else [body]
-        length = sum(map(len, parts))
+            fields += _USAGE if not fields else b"," + _USAGE
+        parts = splice.with_fields(body, fields) if fields else [body]
+        length = 0
+        for part in parts:
+            length += len(part)
         head = [
-            b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-            % (self._api.value.encode(), handle.pool.authority, length)
+            b"POST ",
+            self._api.path,
+            b" HTTP/1.1\r\nhost: ",
+            handle.pool.authority,
+            b"\r\ncontent-type: application/json\r\ncontent-length: ",
+            str(length).encode(),
+            b"\r\n",
         ]
-        head += [b"%b: %b\r\n" % header for header in self._headers]
+        for name, value in self._headers:
+            head += (name, b": ", value, b"\r\n")
         head.append(b"\r\n")
-        if length < 65536:
-            return [b"".join((*head, *parts))]
+        if length < JOINED_BYTES_MAX:
+            head += parts
+            return [b"".join(head)]
         return [b"".join(head), *parts]
 
     def _is_adapter(self, named: object) -> bool:
@@ -246,11 +259,12 @@ class Exchange:
         self._response_headers = headers
         if status in RETRY_STATUSES:
             return  # the body says why; it is short
-        kind = reply.header(headers, b"content-type") or b""
-        if kind.startswith(_EVENTS):
-            self._scanner = sse.Scanner(self._strips_usage())
-        length = reply.header(headers, b"content-length")
-        self._length = int(length) if length is not None and length.isdigit() else None
+        for name, value in headers:
+            if name == b"content-type":
+                if value.startswith(_EVENTS):
+                    self._scanner = sse.Scanner(self._strips_usage())
+            elif name == b"content-length" and value.isdigit():
+                self._length = int(value)
 
     def on_body(self, data: bytes) -> None:
         handle = self._handle
@@ -379,7 +393,7 @@ class Exchange:
                 cached = 0
             known = model.Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached)
         self._leave(known, finished=True)
-        self._count(self._status, model.Outcome.OK.value)
+        self._count(self._status, _OK)
         self._service.counters.e2e.add(now_s - self._arrived_s)
 
     def _refused(self, status: int, message: str, retry_after_s: float | None) -> None:
@@ -519,7 +533,7 @@ class Exchange:
         if self._dispatcher.access_log:
             log.info(
                 "request",
-                path=self._api.value,
+                path=self._api.path.decode(),
                 service=self._service.name,
                 status=status,
                 reason=reason,

@@ -6,7 +6,6 @@ event that the router itself asked for, so that the client sees what it asked fo
 Its results do not depend on how the bytes were cut into reads (property test). Used by dispatch.exchange only.
 """
 
-import re
 from typing import Final
 
 import orjson
@@ -19,10 +18,10 @@ _CARRY_MAX: Final = 1 << 20
 _CARRY_KEPT: Final = 1 << 16
 """Of an unfinished event longer than the first, only this much of its end is kept: memory stays bounded, and the
 token counts stand at the end."""
-_NUMBER: Final = {
-    name: re.compile(rb'"%s"\s*:\s*(\d+)' % name.encode())
-    for name in ("prompt_tokens", "completion_tokens", "cached_tokens")
-}
+_SPACE: Final = (9, 10, 13, 32)
+_COLON: Final = 58
+_ZERO: Final = 48
+_NINE: Final = 57
 
 
 class Usage:
@@ -42,15 +41,36 @@ def last_usage(data: bytes) -> Usage | None:
     at = data.rfind(b'"prompt_tokens"')
     if at < 0:
         return None
-    prompt = _NUMBER["prompt_tokens"].match(data, at)
     start = max(data.rfind(b'"usage"', 0, at), data.rfind(b'"meta_info"', 0, at), 0)
-    completion = _NUMBER["completion_tokens"].search(data, start)
-    cached = _NUMBER["cached_tokens"].search(data, start)
     return Usage(
-        int(prompt[1]) if prompt else None,
-        int(completion[1]) if completion else None,
-        int(cached[1]) if cached else None,
+        _number(data, b'"prompt_tokens"', at),
+        _number(data, b'"completion_tokens"', start),
+        _number(data, b'"cached_tokens"', start),
     )
+
+
+def _number(data: bytes, key: bytes, start: int) -> int | None:
+    """The integer behind the first such key from `start` on that has one."""
+    size = len(data)
+    at = data.find(key, start)
+    while at >= 0:
+        at = _past_space(data, at + len(key))
+        if at < size and data[at] == _COLON:
+            first = at = _past_space(data, at + 1)
+            value = 0
+            while at < size and _ZERO <= data[at] <= _NINE:
+                value = 10 * value + data[at] - _ZERO
+                at += 1
+            if at > first:
+                return value
+        at = data.find(key, at)
+    return None
+
+
+def _past_space(data: bytes, at: int) -> int:
+    while at < len(data) and data[at] in _SPACE:
+        at += 1
+    return at
 
 
 def event_payload(event: bytes) -> bytes:

@@ -5,7 +5,6 @@ for all. It is hashed at once and never kept. Timeouts are those that OpenAI's a
 """
 
 import math
-from collections.abc import Mapping
 from typing import Final
 
 import xxhash
@@ -16,7 +15,7 @@ TIMEOUT_HEADER: Final = "x-stainless-read-timeout"
 HEADERS: Final = (*CREDENTIAL_HEADERS, TIMEOUT_HEADER)
 
 
-def tenant(headers: Mapping[str, str]) -> str:
+def tenant(headers: dict[str, str]) -> str:
     """A name for the caller; empty for all who send no credential."""
     for name in CREDENTIAL_HEADERS:
         value = headers.get(name)
@@ -25,10 +24,13 @@ def tenant(headers: Mapping[str, str]) -> str:
     return ""
 
 
-def timeout_s(headers: Mapping[str, str]) -> float | None:
+def timeout_s(headers: dict[str, str]) -> float | None:
     """The client's limit for its first token; None where it names none that makes sense."""
+    text = headers.get(TIMEOUT_HEADER)
+    if not text:
+        return None
     try:
-        value = float(headers.get(TIMEOUT_HEADER, ""))
+        value = float(text)
     except ValueError:
         return None
     return value if math.isfinite(value) and value > 0.0 else None

@@ -7,7 +7,7 @@ server's checks; a field of the wrong type is left out of the prefix, never an e
 
 import array
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -27,7 +27,7 @@ _MEDIA_REPEATS = 64
 BYTES_PER_ID = 4
 
 
-def chat(body: Mapping[str, Any]) -> model.Prompt:
+def chat(body: dict[str, Any]) -> model.Prompt:
     """Prompt of a `/v1/chat/completions` body."""
     parts: list[bytes] = []
     tools = body.get("tools")
@@ -41,12 +41,12 @@ def chat(body: Mapping[str, Any]) -> model.Prompt:
     return model.Prompt(data=b"".join(parts), salt=_salt(body))
 
 
-def completion(body: Mapping[str, Any]) -> model.Prompt:
+def completion(body: dict[str, Any]) -> model.Prompt:
     """Prompt of a `/v1/completions` body: text, ids, or a batch of either (the first one is the prefix)."""
     return _flat(body.get("prompt"), _salt(body))
 
 
-def generate(body: Mapping[str, Any]) -> model.Prompt:
+def generate(body: dict[str, Any]) -> model.Prompt:
     """Prompt of a `/generate` body: `text` or `input_ids`, single or batch."""
     text = body.get("text")
     return _flat(body.get("input_ids") if text is None else text, _salt(body))
@@ -116,7 +116,7 @@ def _add_call(parts: list[bytes], call: object) -> None:
         parts.append(_utf8(arguments) if isinstance(arguments, str) else _json(arguments))
 
 
-def _salt(body: Mapping[str, Any]) -> int:
+def _salt(body: dict[str, Any]) -> int:
     """Engines keep caches apart by salt and by adapter (`model: "base:adapter"` or `lora_path`)."""
     name = body.get("model")
     adapter = name.partition(":")[2] if isinstance(name, str) else ""

@@ -1,7 +1,7 @@
 """From a parsed body to a `model.Request`: the one place where JSON turns into what the policy knows. For dispatch."""
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from shoal_router import model
@@ -16,17 +16,10 @@ class Api(enum.Enum):
     GENERATE = "/generate"
 
 
-_PROMPTS: dict[Api, Callable[[Mapping[str, Any]], model.Prompt]] = {
-    Api.CHAT: prompt.chat,
-    Api.COMPLETION: prompt.completion,
-    Api.GENERATE: prompt.generate,
-}
-
-
 def read(
     api: Api,
-    body: Mapping[str, Any],
-    headers: Mapping[str, str],
+    body: dict[str, Any],
+    headers: dict[str, str],
     session_headers: Iterable[str],
     body_bytes: int,
 ) -> model.Request:
@@ -34,29 +27,39 @@ def read(
 
     Prompts are hashed here, once; nothing refers to `body` or the canonical bytes afterwards.
     """
-    canonical = _PROMPTS[api](body)
+    if api is Api.CHAT:
+        canonical = prompt.chat(body)
+    elif api is Api.COMPLETION:
+        canonical = prompt.completion(body)
+    else:
+        canonical = prompt.generate(body)
+    hashes = chain.chain(canonical.data, canonical.salt)
+    found = session.find(headers, body, session_headers, canonical)
+    canonical.drop_data()
+    stream = body.get("stream") is True
+    output_max = _output_max(api, body)
+    if not headers:
+        return model.Request(canonical, hashes, found, None, body_bytes, stream, output_max)
     return model.Request(
-        prompt=canonical.without_data(),
-        chain=chain.chain(canonical.data, canonical.salt),
-        session=session.find(headers, body, session_headers, canonical),
-        parent=session.parent(headers),
-        body_bytes=body_bytes,
-        stream=body.get("stream") is True,
-        output_max=_output_max(api, body),
-        tenant=caller.tenant(headers),
-        timeout_s=caller.timeout_s(headers),
+        canonical,
+        hashes,
+        found,
+        session.parent(headers),
+        body_bytes,
+        stream,
+        output_max,
+        caller.tenant(headers),
+        caller.timeout_s(headers),
     )
 
 
-def _output_max(api: Api, body: Mapping[str, Any]) -> int | None:
-    source: object = body
-    names: tuple[str, ...] = ("max_completion_tokens", "max_tokens")
+def _output_max(api: Api, body: dict[str, Any]) -> int | None:
     if api is Api.GENERATE:
-        source, names = body.get("sampling_params"), ("max_new_tokens",)
-    if not isinstance(source, dict):
-        return None
-    for name in names:
-        value = source.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
-    return None
+        params = body.get("sampling_params")
+        return _count(params.get("max_new_tokens")) if isinstance(params, dict) else None
+    found = _count(body.get("max_completion_tokens"))
+    return _count(body.get("max_tokens")) if found is None else found
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -3,7 +3,7 @@
 Keys are 64-bit hashes, so that the table is bounded in bytes and no client's text is kept.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import xxhash
@@ -19,9 +19,7 @@ _START_BYTES = 4096
 """So much of each first message makes the fallback key."""
 
 
-def find(
-    headers: Mapping[str, str], body: Mapping[str, Any], order: Iterable[str], prompt: model.Prompt
-) -> model.Session:
+def find(headers: dict[str, str], body: dict[str, Any], order: Iterable[str], prompt: model.Prompt) -> model.Session:
     """Session of a request; `headers` have lower-case names. Never fails: the last rule always gives a key."""
     if headers:
         for name in order:
@@ -36,7 +34,7 @@ def find(
     return model.Session(_start(body, prompt), "start")
 
 
-def parent(headers: Mapping[str, str]) -> int | None:
+def parent(headers: dict[str, str]) -> int | None:
     """Key of the parent's session, if the harness names one."""
     for name in PARENT_HEADERS if headers else ():
         value = headers.get(name)
@@ -45,7 +43,7 @@ def parent(headers: Mapping[str, str]) -> int | None:
     return None
 
 
-def _body_value(body: Mapping[str, Any], name: str) -> str:
+def _body_value(body: dict[str, Any], name: str) -> str:
     if name == "metadata.user_id":
         metadata = body.get("metadata")
         value = metadata.get("user_id") if isinstance(metadata, dict) else None
@@ -56,7 +54,7 @@ def _body_value(body: Mapping[str, Any], name: str) -> str:
     return str(value)
 
 
-def _start(body: Mapping[str, Any], prompt: model.Prompt) -> int:
+def _start(body: dict[str, Any], prompt: model.Prompt) -> int:
     """Hash of the first system and first user message; of the prompt's start where there are no messages."""
     messages = body.get("messages")
     if not isinstance(messages, list):

@@ -5,22 +5,25 @@ its last chunk, and the part of the reply that comes back in the next prompt), a
 """
 
 import collections
-from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
 class Last:
     """The last turn of a session that got its first token."""
 
-    replica: str
-    uid: str
-    depth: int
-    """Hashes of its prompt's chain."""
-    tip: int
-    """The last of them: only a prompt that goes on from it is credited."""
-    prompt_tokens: int
-    reply_tokens: int
-    at: float
+    __slots__ = ("at", "depth", "prompt_tokens", "replica", "reply_tokens", "tip", "uid")
+
+    def __init__(
+        self, replica: str, uid: str, depth: int, tip: int, prompt_tokens: int, reply_tokens: int, at: float
+    ) -> None:
+        self.replica = replica
+        self.uid = uid
+        self.depth = depth
+        """Hashes of its prompt's chain."""
+        self.tip = tip
+        """The last of them: only a prompt that goes on from it is credited."""
+        self.prompt_tokens = prompt_tokens
+        self.reply_tokens = reply_tokens
+        self.at = at
 
 
 class Sessions:

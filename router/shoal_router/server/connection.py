@@ -29,6 +29,7 @@ PIECE_BYTES: Final = 4096
 """Pieces of a body from this size on are kept as they came."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CRLF2: Final = b"\r\n\r\n"
+_OK: Final = b"HTTP/1.1 200 OK\r\n"
 _BODILESS: Final = frozenset((204, 304))
 
 
@@ -63,6 +64,7 @@ class Connection:
         "_counted_bytes",
         "_head",
         "_head_done",
+        "_headers",
         "_listener",
         "_padding_bytes",
         "_parser",
@@ -75,7 +77,7 @@ class Connection:
         "closing",
         "deadline_s",
         "exchange",
-        "headers",
+        "head",
         "http10",
         "method",
         "path",
@@ -114,7 +116,8 @@ class Connection:
         """Answer it and go on."""
         self._chunked_out = False
         self.answer_started = False
-        self.headers: head.Headers = []
+        self._headers: head.Headers = []
+        self.head = head.NO_HEAD
         self.method = ""
         self.path: bytes | None = b""
         self.http10 = False
@@ -170,9 +173,8 @@ class Connection:
             self._head = whole
             return
         raw, rest = (whole, b"") if end == len(whole) else (whole[:end], whole[end:])
-        complaint = head.complaint(raw, listener.limits.header_bytes)
-        if complaint is not None:
-            self._refuse(complaint)
+        if len(raw) > listener.limits.header_bytes:
+            self._refuse(head.too_large(listener.limits.header_bytes))
             return
         self._head = b""
         self.state = State.BODY
@@ -241,7 +243,7 @@ class Connection:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._head_done:  # trailers are not looked at: they could name what the head was checked for
-            self.headers.append((name.lower(), value))
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if self.state is State.BUSY:
@@ -249,15 +251,18 @@ class Connection:
         self._head_done = True
         limits = self._listener.limits
         version = self._parser.get_http_version()
-        if version not in ("1.1", "1.0"):
+        if version != "1.1" and version != "1.0":
             self._refusal = ApiError(505, "Only HTTP/1.1 is spoken here.", "malformed_http")
             return
         self.http10 = version == "1.0"
-        framing = head.framing(self.headers, version)
+        framing = head.read(self._headers, self.http10)
         if isinstance(framing, ApiError):
             self._refusal = framing
             return
-        self.method = self._parser.get_method().decode("ascii", "replace")
+        self._headers = []
+        self.head = framing
+        method = self._parser.get_method()
+        self.method = "POST" if method == b"POST" else method.decode("ascii", "replace")
         self.path = head.path_of(self._url)
         self.closing = framing.close
         refusal = self._listener.handler.refusal(self)
@@ -407,11 +412,12 @@ class Connection:
     def _head_bytes(self, status: int, headers: head.Headers, length: int | None) -> bytes:
         if self._listener.draining:
             self.closing = True
-        parts = [b"HTTP/1.1 %d %b\r\n" % (status, REASONS.get(status, b"Unknown"))]
-        parts += [b"%b: %b\r\n" % header for header in headers]
+        parts = [_OK if status == 200 else b"HTTP/1.1 %d %b\r\n" % (status, REASONS.get(status, b"Unknown"))]
+        for name, value in headers:
+            parts += (name, b": ", value, b"\r\n")
         if length is not None:
             if status not in _BODILESS:
-                parts.append(b"content-length: %d\r\n" % length)
+                parts += (b"content-length: ", str(length).encode(), b"\r\n")
         elif self._chunked_out:
             parts.append(b"transfer-encoding: chunked\r\n")
         if self.closing:

@@ -12,12 +12,14 @@ from typing import Any, Final
 import orjson
 
 from shoal_api import routes
+from shoal_router.dispatch import api as apis
 from shoal_router.dispatch import checks
 from shoal_router.dispatch.api import BY_PATH, Api
 from shoal_router.dispatch.dispatcher import Dispatcher
 from shoal_router.dispatch.service import Service
 from shoal_router.errors import ApiError, Shape
 from shoal_router.index import caller, session
+from shoal_router.index import request as requests
 from shoal_router.server import head
 from shoal_router.server.connection import Connection
 
@@ -58,7 +60,7 @@ class Frontend:
         if path in BY_PATH:
             if connection.method != "POST":
                 return _not_allowed(connection.method, "POST")
-            return _content_type_refusal(connection.headers)
+            return _content_type_refusal(connection.head.content)
         if path == _MODELS or path.startswith(_MODEL):
             return None if connection.method == "GET" else _not_allowed(connection.method, "GET")
         return ApiError(404, f"No such path: {path[:200].decode('ascii', 'replace')}", "unknown_path", code="not_found")
@@ -90,25 +92,25 @@ class Frontend:
         doc = checks.parse(body)
         if isinstance(doc, ApiError):
             return doc
-        service = self._service(api, doc, connection.headers)
+        service = self._service(api, doc, connection.head.internal)
         if isinstance(service, ApiError):
             return service
         checked = checks.check(api, doc, service.vocab_size, service.context_tokens)
         if isinstance(checked, ApiError):
             return checked
         request = None
-        if api.generates:
-            told = self._policy_headers(connection.headers)
-            request = self._dispatcher.read(api, checked, len(body), told, self._session_order)
+        if api.prompt is not None:
+            told = self._policy_headers(connection.head)
+            request = self._dispatcher.read(api.prompt, checked, len(body), told, self._session_order)
         exchange = self._dispatcher.open(
             service,
             connection,
             api,
             checked,
             body,
-            head.passed_on(connection.headers),
+            connection.head.passed,
             request,
-            (_EXPLAIN, b"1") in connection.headers,
+            (_EXPLAIN, b"1") in connection.head.internal,
         )
         connection.exchange = exchange
         exchange.start()
@@ -118,7 +120,7 @@ class Frontend:
         if self.fleet.table is None:
             return NOT_SYNCED
         name = doc.get("model")
-        if api is Api.GENERATE:
+        if api is apis.GENERATE:
             return self._native_service(name, headers)
         if name is None:
             return checks.invalid("'model' is required.", "model")
@@ -135,23 +137,31 @@ class Frontend:
             return checks.invalid("Several models are served: name one in the header x-shoal-model.", "model")
         return self.fleet.find(named) or _unknown_model(named)
 
-    def _policy_headers(self, headers: head.Headers) -> dict[str, str]:
+    def _policy_headers(self, found: head.Head) -> dict[str, str]:
         names = self._read_names
-        return {name.decode(): value.decode("utf-8", "replace") for name, value in headers if name in names}
+        told: dict[str, str] = {}
+        for name, value in found.passed:
+            if name in names:
+                told[name.decode()] = value.decode("utf-8", "replace")
+        for name, value in found.internal:
+            if name in names:
+                told[name.decode()] = value.decode("utf-8", "replace")
+        return told
 
     def explain(self, body: bytes) -> dict[str, Any] | ApiError:
         """Every candidate for a request with its cost terms, cheapest first; the API is told by the body's fields."""
         doc = checks.parse(body)
         if isinstance(doc, ApiError):
             return doc
-        api = Api.CHAT if "messages" in doc else Api.COMPLETIONS if "prompt" in doc else Api.GENERATE
+        api = apis.CHAT if "messages" in doc else apis.COMPLETIONS if "prompt" in doc else apis.GENERATE
         service = self._service(api, doc, [])
         if isinstance(service, ApiError):
             return service
         checked = checks.check(api, doc, service.vocab_size, service.context_tokens)
         if isinstance(checked, ApiError):
             return checked
-        request = self._dispatcher.read(api, checked, len(body), {}, self._session_order)
+        kind = api.prompt or requests.Api.GENERATE
+        request = self._dispatcher.read(kind, checked, len(body), {}, self._session_order)
         terms = service.core.explain(request, self._dispatcher.now())
         return {
             "service": service.name,

@@ -1,12 +1,12 @@
-"""Strict checks on the raw bytes of a request's head, beyond those of llhttp, and what the router needs to know of it.
+"""Strict checks on a request's head, beyond those of llhttp, and what the router needs to know of it.
 
-Why raw bytes: two parsers that read one head differently are how requests get smuggled, and a parser's view hides what
-it forgave. A head that passes has one meaning only. Pure; called by server.connection.
+Two parsers that read one head differently are how requests get smuggled: what passes has one meaning only. llhttp
+in its strict mode refuses bare CR and LF, NUL, folded lines and space before a colon (each has a wire test, should a
+version ever forgive it); how the message is framed is checked here. Pure; called by server.connection.
 """
 
 import re
 import urllib.parse
-from dataclasses import dataclass
 from typing import Final
 
 from shoal_router.errors import ApiError
@@ -14,43 +14,56 @@ from shoal_router.errors import ApiError
 Headers = list[tuple[bytes, bytes]]
 
 _HOST: Final = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]+")
-_LINE_END_SPACE: Final = (b"\r\n ", b"\r\n\t")
 _UPGRADE: Final = re.compile(rb"(?i)\r\nupgrade(?=:)")
-_FRAMING: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect", b"connection"))
-_HOP_BY_HOP: Final = frozenset(
-    (
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-        b"content-length",
-        b"content-type",
-        b"host",
-        b"expect",
-        b"accept-encoding",
-        b"http2-settings",
-    )
-)
-"""Not passed on. `accept-encoding` among them: the router reads what engines answer."""
+_FRAMING: Final = 1
+_CONTENT: Final = 2
+_DROPPED: Final = 3
+_ROLES: Final[dict[bytes, int]] = {
+    b"host": _FRAMING,
+    b"content-length": _FRAMING,
+    b"transfer-encoding": _FRAMING,
+    b"expect": _FRAMING,
+    b"connection": _FRAMING,
+    b"content-type": _CONTENT,
+    b"content-encoding": _CONTENT,
+    b"keep-alive": _DROPPED,
+    b"proxy-authenticate": _DROPPED,
+    b"proxy-authorization": _DROPPED,
+    b"proxy-connection": _DROPPED,
+    b"te": _DROPPED,
+    b"trailer": _DROPPED,
+    b"upgrade": _DROPPED,
+    b"accept-encoding": _DROPPED,
+    b"http2-settings": _DROPPED,
+}
+"""What is not passed on as it is: hop-by-hop headers, those of the body, and `accept-encoding`, since the router reads
+what engines answer."""
 _INTERNAL: Final = (b"x-shoal-", b"x-override-")
 """Our own, and SGLang's header overrides, which could pin a request's id or place behind the router's back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Framing:
-    """What a head says about the message it opens."""
+class Head:
+    """What a head says: about the message it opens, to the router, and to the engine."""
 
-    length: int | None
-    """Content-Length; None: no body, or a chunked one."""
-    chunked: bool
-    expects_continue: bool
-    close: bool
-    """The client asked to close after the answer."""
+    __slots__ = ("chunked", "close", "content", "expects_continue", "internal", "length", "passed")
+
+    def __init__(self) -> None:
+        self.length: int | None = None
+        """Content-Length; None: no body, or a chunked one."""
+        self.chunked = False
+        self.expects_continue = False
+        self.close = False
+        """The client asked to close after the answer."""
+        self.content: Headers = []
+        """Content-Type and Content-Encoding."""
+        self.internal: Headers = []
+        """For the router alone."""
+        self.passed: Headers = []
+        """For the engine: all but hop-by-hop ones, those that `Connection` names, and internal ones."""
+
+
+NO_HEAD: Final = Head()
+"""Before one was read."""
 
 
 def bad(message: str) -> ApiError:
@@ -70,47 +83,53 @@ def partial_complaint(head: bytes, bytes_max: int) -> ApiError | None:
     return bad("NUL in the header.") if b"\0" in head else None
 
 
-def complaint(head: bytes, bytes_max: int) -> ApiError | None:
-    """A whole head, its blank line included."""
-    lines = head.count(b"\r\n")
-    if len(head) > bytes_max:
-        return too_large(bytes_max)
-    if head.count(b"\n") != lines or head.count(b"\r") != lines:
-        return bad("A line of the header ends without CR LF.")
-    if b"\0" in head:
-        return bad("NUL in the header.")
-    if _LINE_END_SPACE[0] in head or _LINE_END_SPACE[1] in head:
-        return bad("A header is folded over several lines.")
-    if b" :" in head and any(line.partition(b":")[0].endswith((b" ", b"\t")) for line in head.split(b"\r\n")[1:]):
-        return bad("Space between a header's name and its colon.")
-    return None
-
-
 def without_upgrade(head: bytes) -> bytes:
     """The head with an Upgrade header made unknown: an upgrade is never made, and the request stands without it."""
     return _UPGRADE.sub(rb"\r\nx-ignored-upgrade", head) if b"pgrade" in head or b"PGRADE" in head else head
 
 
-def framing(headers: Headers, version: str) -> Framing | ApiError:
-    """Check the headers that frame a message. Names are lower case."""
+def read(headers: Headers, http10: bool) -> Head | ApiError:
+    """All headers in one pass; those that frame the message are checked. Names are lower case."""
+    found = Head()
     seen: dict[bytes, bytes] = {}
-    for name, value in headers:
-        if name in _FRAMING:
-            if name in seen and name != b"connection":
+    for header in headers:
+        name, value = header
+        role = _ROLES.get(name, 0)
+        if role == 0:
+            if name.startswith(_INTERNAL):
+                found.internal.append(header)
+            else:
+                found.passed.append(header)
+        elif role == _FRAMING:
+            if name not in seen:
+                seen[name] = value
+            elif name == b"connection":
+                seen[name] += b"," + value
+            else:
                 return bad(f"The header {name.decode()} is repeated.")
-            seen[name] = value if name not in seen else seen[name] + b"," + value
-    http10 = version == "1.0"
+        elif role == _CONTENT:
+            found.content.append(header)
     complaint = _framing_complaint(seen, http10)
     if complaint is not None:
         return complaint
     length = seen.get(b"content-length")
-    options = [option.strip() for option in seen.get(b"connection", b"").lower().split(b",")]
-    return Framing(
-        length=int(length) if length is not None else None,
-        chunked=b"transfer-encoding" in seen,
-        expects_continue=b"expect" in seen,
-        close=b"close" in options or (http10 and b"keep-alive" not in options),
-    )
+    found.length = int(length) if length is not None else None
+    found.chunked = b"transfer-encoding" in seen
+    found.expects_continue = b"expect" in seen
+    _connection(found, seen.get(b"connection"), http10)
+    return found
+
+
+def _connection(found: Head, value: bytes | None, http10: bool) -> None:
+    """What `Connection` says: whether to close, and which headers are for this hop only."""
+    found.close = http10
+    if value is None:
+        return
+    options = [option.strip() for option in value.lower().split(b",")]
+    found.close = b"close" in options or (http10 and b"keep-alive" not in options)
+    named = [option for option in options if option not in (b"close", b"keep-alive", b"")]
+    if named:
+        found.passed = [header for header in found.passed if header[0] not in named]
 
 
 def _framing_complaint(seen: dict[bytes, bytes], http10: bool) -> ApiError | None:
@@ -145,16 +164,3 @@ def model_id(path: bytes, prefix: bytes) -> str | None:
         return urllib.parse.unquote_to_bytes(path[len(prefix) :]).decode()
     except UnicodeDecodeError:
         return None
-
-
-def passed_on(headers: Headers) -> Headers:
-    """Headers that go to the engine: all but hop-by-hop ones, those that `Connection` names, and internal ones."""
-    named: frozenset[bytes] = frozenset()
-    for name, value in headers:
-        if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
-            named |= frozenset(option.strip() for option in value.lower().split(b","))
-    return [
-        (name, value)
-        for name, value in headers
-        if name not in _HOP_BY_HOP and name not in named and not name.startswith(_INTERNAL)
-    ]

@@ -137,8 +137,8 @@ def test_first_rule_that_matches_gives_the_session(case: str) -> None:
 
 def test_fallback_is_the_start_of_the_conversation() -> None:
     first = _session({}, {"messages": [SYSTEM, USER]})
-    assert _session({}, {"messages": [SYSTEM, USER, {"role": "assistant", "content": "a"}, SYSTEM]}) == first
-    assert _session({}, {"messages": [SYSTEM, {"role": "user", "content": "other"}]}) != first
+    assert _session({}, {"messages": [SYSTEM, USER, {"role": "assistant", "content": "a"}, SYSTEM]}).key == first.key
+    assert _session({}, {"messages": [SYSTEM, {"role": "user", "content": "other"}]}).key != first.key
 
 
 def test_a_parent_is_found_under_the_key_of_its_own_session() -> None:
