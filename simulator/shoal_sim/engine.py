@@ -34,6 +34,7 @@ class Engine:
         faults: Faults,
         speculation: Speculation | None,
         speedup: float,
+        stream_interval: int = 1,
     ) -> None:
         self.scheduler = scheduler
         self.profile = profile
@@ -44,6 +45,7 @@ class Engine:
         self.live: dict[str, Request] = {}
         self.outputs_total = 0
         self._speculation = speculation
+        self._stream_interval = stream_interval
         self.inbox: list[Request] = []
         self._aborts: list[Callable[[Request], bool]] = []
         self._wake = asyncio.Event()
@@ -162,4 +164,13 @@ class Engine:
                 self.live.pop(request.rid, None)
                 if request.counted:
                     self.telemetry.finished(request)
-            request.signal.set()
+            if self._due(request):
+                request.signal.set()
+
+    def _due(self, request: Request) -> bool:
+        """Whether a caller is told now: a stream's first token, then every `stream_interval`-th, and the end."""
+        tokens = len(request.output)
+        if request.finish is None and request.streaming and tokens < request.due_tokens:
+            return False
+        request.due_tokens = tokens + self._stream_interval - (tokens - 1) % self._stream_interval
+        return True

@@ -80,6 +80,7 @@ class Request:
         "cached_tokens",
         "choice",
         "counted",
+        "due_tokens",
         "finish",
         "generator",
         "hashes",
@@ -125,6 +126,8 @@ class Request:
         self.counted = counted
         self.generator = Generator(prompt.data, choice)
         self.output: list[str] = []
+        self.due_tokens = 1
+        """A stream is told when its output has so many tokens."""
         self.finish: Finish | None = None
         self.state = State.NEW
         self.times = Times()

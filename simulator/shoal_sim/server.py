@@ -60,7 +60,15 @@ def run(settings: Settings) -> int:
 def build(settings: Settings) -> Runtime:
     telemetry = Telemetry(metrics_text.buckets(metrics_text.load_families()), settings.speedup)
     scheduler = Scheduler(settings.policy, RadixCache(settings.capacity_pages), settings.speculation)
-    engine = Engine(scheduler, settings.profile, telemetry, Faults(), settings.speculation, settings.speedup)
+    engine = Engine(
+        scheduler,
+        settings.profile,
+        telemetry,
+        Faults(),
+        settings.speculation,
+        settings.speedup,
+        settings.stream_interval,
+    )
     return Runtime(settings, engine, telemetry)
 
 

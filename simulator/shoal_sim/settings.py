@@ -18,7 +18,7 @@ KV_BYTES_RATIO = {"fp8_e5m2": 0.5, "fp8_e4m3": 0.5, "mxfp8": 0.516, "nvfp4": 0.2
 SPECULATIVE_MAX_RUNNING = 48
 WITHOUT_EFFECT = (
     *("kv_events_config", "load_publish_endpoint", "enable_hierarchical_cache", "enable_lora", "lora_paths"),
-    *("dp_size", "attn_dp_size", "pp_size", "radix_eviction_policy", "stream_interval", "allow_auto_truncate"),
+    *("dp_size", "attn_dp_size", "pp_size", "radix_eviction_policy", "allow_auto_truncate"),
 )
 """Arguments that change what a real engine does and are not simulated: said in the log when they are given."""
 INPUT_RESERVE_TOKENS = 5
@@ -45,6 +45,7 @@ class Settings:
     cache_report: bool
     metrics: bool
     stream_usage_default: bool
+    stream_interval: int
     keep_alive_s: int
     generating_health: bool
     api_key: str | None
@@ -104,6 +105,7 @@ def resolve(line: CommandLine, env: Mapping[str, str] = os.environ) -> Settings:
         cache_report=args["enable_cache_report"],
         metrics=args["enable_metrics"],
         stream_usage_default=args["stream_response_default_include_usage"],
+        stream_interval=max(1, args["stream_interval"]),
         keep_alive_s=int(env.get("SGLANG_TIMEOUT_KEEP_ALIVE", "5")),
         generating_health=env.get("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "1").lower() not in ("0", "false"),
         api_key=args["api_key"],

@@ -201,6 +201,17 @@ def test_a_stalled_engine_says_nothing_and_goes_on_later() -> None:
     assert expected_text(chat_template.render(body), 5_000).endswith(text)
 
 
+def test_a_stream_interval_puts_several_tokens_in_one_event() -> None:
+    body = chat("x", max_tokens=13, stream=True)
+    with engines(1, "--stream-interval", "4") as (engine,):
+        events = [json.loads(one.removeprefix("data: ")) for one in call(engine, body).events[:-1]]
+    texts = [one["choices"][0]["delta"].get("content") for one in events if one["choices"]]
+    shown = [text for text in texts if text]
+    assert "".join(shown) == expected_text(chat_template.render(body), 13)
+    # The first token at once, then three times four: fewer where the handler was late.
+    assert 1 < len(shown) <= 4
+
+
 def test_a_crash_cuts_streams_off() -> None:
     with engines(1) as (engine,):
         body = chat("x", max_tokens=1000)
