@@ -1,0 +1,139 @@
+"""The whole run: peers installed, engines started, routers measured in turn, round by round; then the document.
+
+    make bench-router            # docs/benchmarks/router.{json,md} and plots, about 15 minutes
+    make bench-router QUICK=1    # one short round into build/bench/router, under 5 minutes
+
+Rounds are interleaved: each measures every router once before the next begins, so that a machine that is slow for a
+while is slow for all.
+"""
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from shoal_bench import processes, results, tables
+from shoal_bench.peers import install
+from shoal_bench.router import bodies, measure, report, wrk
+
+COMMAND: Final = "make bench-router"
+ROUTERS: Final = ("shoal", "sglang-router", "smg", "vllm-router", "nginx")
+ENGINES: Final = 2
+ENGINE_DEADLINE_S: Final = 20.0
+_NEW_DOCUMENT: Final = "# Routers: the data path\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one short round, into build/bench/router")
+    parser.add_argument("--rounds", type=int, help="so many rounds instead")
+    parser.add_argument("--routers", default=",".join(ROUTERS), help="names, comma separated (%(default)s)")
+    chosen = parser.parse_args()
+    plan = measure.QUICK if chosen.quick else measure.FULL
+    names = chosen.routers.split(",")
+    try:
+        run(plan, names, chosen.rounds or plan.rounds, publish=not chosen.quick and names == list(ROUTERS))
+    except (install.InstallError, processes.NotReadyError, ValueError) as error:
+        print(f"bench-router: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run(plan: measure.Plan, names: Sequence[str], rounds: int, *, publish: bool) -> None:
+    scratch = results.SCRATCH / "router"
+    place = measure.place(os.sched_getaffinity(0))
+    for name in (*names, "wrk"):
+        install.ensure(name)
+    processes.raise_file_limit()
+    facts = results.machine()
+    collected = report.Collected()
+    with pinned(place.generator), engines(place, scratch) as urls:
+        stage = measure.Stage(
+            plan=plan,
+            place=place,
+            engine_urls=urls,
+            folder=scratch,
+            small=wrk.prepare(bodies.small(), scratch / "small"),
+            long=wrk.prepare(bodies.long(), scratch / "long"),
+        )
+        began_s = time.monotonic()
+        steps = [(number, name) for number in range(rounds) for name in (*names, measure.DIRECT)]
+        for done, (number, name) in enumerate(steps):
+            _say(done, len(steps), began_s, f"round {number + 1} of {rounds}: {name}")
+            if name == measure.DIRECT:
+                taken = measure.direct(stage, number)
+            else:
+                taken = measure.router(name, stage, number, many=name == report.OURS and number == 0)
+            collected.add(name, number, taken)
+            _show(taken)
+    _finish(collected, facts, names, place, scratch, publish=publish, rounds=rounds)
+
+
+@contextlib.contextmanager
+def engines(place: measure.Place, folder: Path) -> Iterator[tuple[str, ...]]:
+    """Light engines that answer."""
+    with contextlib.ExitStack() as stack:
+        urls = []
+        for number in range(ENGINES):
+            port = processes.free_port()
+            url = f"http://127.0.0.1:{port}"
+            argv = [sys.executable, "-m", "shoal_bench.router.engine", "--port", str(port)]
+            core = place.engines[number % len(place.engines)]
+            one = processes.start(f"engine-{number}", argv, folder, core=core, url=url)
+            stack.callback(one.stop)
+            processes.wait_http(one, f"{url}/health", ENGINE_DEADLINE_S)
+            urls.append(url)
+        yield tuple(urls)
+
+
+@contextlib.contextmanager
+def pinned(core: int) -> Iterator[None]:
+    """This process, which is a load generator too, on one core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _finish(
+    collected: report.Collected,
+    facts: dict[str, str],
+    names: Sequence[str],
+    place: measure.Place,
+    scratch: Path,
+    *,
+    publish: bool,
+    rounds: int,
+) -> None:
+    found = report.rows(collected)
+    folder = results.PUBLISHED if publish else scratch
+    results.write(folder / "router.json", found)
+    versions = ", ".join(f"{name} {install.version(name)}" for name in (*names, "wrk"))
+    where = (
+        f"`{COMMAND}`, {rounds} {'round' if rounds == 1 else 'rounds'}. {versions}. Router on core {place.router}, "
+        f"engines on {', '.join(map(str, sorted(set(place.engines))))}, load generator on {place.generator}. "
+        f"Policy of every router: cache_aware; nginx: round robin."
+    )
+    text = report.block(found, collected.failures, facts, where, pictures=publish)
+    tables.write_generated(folder / "router.md", text, COMMAND, _NEW_DOCUMENT)
+    report.draw(found, folder)
+    print(f"\n{text}\n\nwritten to {folder}/router.json, router.md and router-*.svg")
+    if not publish:
+        print("This was no full run: docs/benchmarks is as it was.")
+
+
+def _say(done: int, total: int, began_s: float, what: str) -> None:
+    left = f"about {(time.monotonic() - began_s) / done * (total - done) / 60:.1f} min left" if done else ""
+    print(f"[{done + 1}/{total}] {what}  {left}", flush=True)
+
+
+def _show(taken: measure.Taken) -> None:
+    print("    " + "  ".join(f"{name}={value:.4g}" for name, value in taken.samples.items()), flush=True)
+    for name, why in taken.failures.items():
+        print(f"    {name} failed: {why}", flush=True)
