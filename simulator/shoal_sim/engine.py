@@ -16,6 +16,7 @@ from shoal_sim.profiles import Profile
 from shoal_sim.request import Request, State
 from shoal_sim.scheduler import Scheduler
 from shoal_sim.speculation import Speculation
+from shoal_sim.steptime import step_s
 from shoal_sim.telemetry import Telemetry
 
 TIMER_RESOLUTION_S = 0.001
@@ -116,14 +117,7 @@ class Engine:
 
     def duration_s(self, batch: Batch) -> float:
         """Seconds that the step takes on the modelled hardware."""
-        speculation = self._speculation
-        drafts = (speculation.draft_steps, speculation.draft_tokens) if speculation else (0, 1)
-        decode_s = self.profile.decode_s(len(batch.decode), batch.decode_kv_tokens, *drafts) if batch.decode else 0.0
-        if not batch.prefill:
-            return decode_s
-        prefill_s = self.profile.prefill_s([(piece.tokens, piece.prefix) for piece in batch.prefill])
-        # In a mixed step the weights are read once, for both.
-        return prefill_s + max(0.0, decode_s - self.profile.decode.base_s)
+        return step_s(self.profile, batch, self._speculation)
 
     async def _elapse(self, target: float) -> float:
         """Waits until the target time; returns the time from which the next step counts."""

@@ -48,7 +48,7 @@ class Scheduler:
         self.chunked: Request | None = None
         self.prefilling: list[Request] = []
         """Requests of the step under way that are in none of the other places."""
-        self._speculation = speculation
+        self.speculation = speculation
         self.headroom = Headroom(policy.conservativeness)
         self._ended: list[Request] = []
 
@@ -254,7 +254,7 @@ class Scheduler:
     def _with_room(self, batch: list[Request]) -> list[Request]:
         """Takes the pages that the batch's next tokens need, retracting requests until they fit."""
         page = self.policy.page_tokens
-        reach = self._speculation.draft_tokens if self._speculation else 1
+        reach = self.speculation.draft_tokens if self.speculation else 1
         retracted = False
         while batch:
             need = []
@@ -281,14 +281,14 @@ class Scheduler:
 
     def _decoded(self, request: Request, now: float) -> None:
         count = 1
-        if self._speculation is not None:
-            count = self._speculation.accepted(request.rid, request.steps)
+        if self.speculation is not None:
+            count = self.speculation.accepted(request.rid, request.steps)
             self.counters.spec_verifies += 1
         before = len(request.output)
         self._generate(request, count, now)
         produced = len(request.output) - before
         self.counters.decode_tokens += produced
-        if self._speculation is not None:
+        if self.speculation is not None:
             self.counters.spec_accepted += produced
 
     def _generate(self, request: Request, count: int, now: float) -> None:

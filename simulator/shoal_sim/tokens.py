@@ -51,6 +51,10 @@ class Generator:
         self.natural_end = (digest >> 32) % NATURAL_TOKENS_MEAN == 0
         return text
 
+    def take(self, count: int) -> list[str]:
+        """The next so many tokens."""
+        return [self.next_token() for _ in range(count)]
+
 
 def expected_tokens(prompt: bytes, max_tokens: int | None = None, choice: int = 0) -> list[str]:
     """All tokens of a request: exactly `max_tokens`, or up to the natural end where it is None."""
