@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from typing import Final
 
 from shoal_api import routes
-from shoal_router import log
+from shoal_router import build, log
 from shoal_router.discovery.static import StaticFiles
 from shoal_router.dispatch.dispatcher import Dispatcher
 from shoal_router.dispatch.fleet import Fleet
@@ -62,7 +62,8 @@ class Runtime:
             instance = settings.instance or f"{socket.gethostname()}:{port}"
             admin = Admin(self._frontend, self._listener, settings.router, instance)
             admin_port = await admin.listen(settings.admin_host, settings.admin_port)
-            log.info("listening", host=settings.host, port=port, admin_port=admin_port, instance=instance)
+            addresses = {"host": settings.host, "port": port, "admin_port": admin_port, "instance": instance}
+            log.info("listening", **addresses, version=build.version(), compiled=build.compiled())
             waiting = self._loop.create_task(self._terminated.wait())
             await asyncio.wait((waiting, discovery), return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():

@@ -1,4 +1,4 @@
-"""Command line of the router: every flag. What changes at run time is in the route table instead. A leaf."""
+"""Command line of the router: every flag. What changes at run time is in the route table instead."""
 
 import argparse
 import os
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal_api import keys
+from shoal_router import build
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Settings:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="shoal-router", description="Routes requests to SGLang replicas.")
     add = parser.add_argument
+    add("--version", action="version", version=f"%(prog)s {build.describe()}")
     # All interfaces is what a Pod wants where nobody tells its address.
     add("--host", default="0.0.0.0", help="address of the client port (default %(default)s)")  # noqa: S104
     add("--port", type=int, default=keys.ROUTER_PORT, help="client port; 0: any free one (default %(default)s)")

@@ -24,7 +24,6 @@ from shoal_router.upstream.call import Answer, Call, NoAnswer, post_request
 from shoal_router.upstream.connection import Headers
 
 ABORT_TIMEOUT_S: Final = 5.0
-_RID_FORMAT: Final = f"%0{RID_LENGTH}x"
 
 
 class Dispatcher:
@@ -42,7 +41,7 @@ class Dispatcher:
     def new_rid(self) -> str:
         """A request id of fixed length, since engines abort by prefix. It must be unique, not secret: only
         who reaches an engine can abort by it. So it costs no system call."""
-        return _RID_FORMAT % self._rids.getrandbits(4 * RID_LENGTH)
+        return self._rids.getrandbits(4 * RID_LENGTH).to_bytes(RID_LENGTH // 2, "big").hex()
 
     def start(self) -> None:
         self._wheel.arm(self, self.now() + TICK_S)

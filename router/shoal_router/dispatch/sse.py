@@ -12,6 +12,8 @@ import orjson
 
 DONE: Final = b"data: [DONE]"
 _END: Final = b"\n\n"
+_PROMPT_TOKENS: Final = b'"prompt_tokens"'
+"""Looked for with `find` in every chunk: `in` first tries to take a pattern for a number, and makes an exception."""
 _HELD_MAX: Final = 16384
 """Longest unfinished event that is held back until it is whole; one with usage only is a few hundred bytes."""
 _CARRY_MAX: Final = 1 << 20
@@ -41,7 +43,9 @@ def last_usage(data: bytes) -> Usage | None:
     at = data.rfind(b'"prompt_tokens"')
     if at < 0:
         return None
-    start = max(data.rfind(b'"usage"', 0, at), data.rfind(b'"meta_info"', 0, at), 0)
+    start = data.rfind(b'"usage"', 0, at)
+    if start < 0:
+        start = max(data.rfind(b'"meta_info"', 0, at), 0)
     return Usage(
         _number(data, b'"prompt_tokens"', at),
         _number(data, b'"completion_tokens"', start),
@@ -85,7 +89,7 @@ def event_error_code(event: bytes) -> int | None:
     The forms an engine uses: `{"error": {..., "code": 503}}`, and on /generate `meta_info.finish_reason` of type
     `abort` with a `status_code`.
     """
-    if b'"error"' not in event and b'"status_code"' not in event:
+    if event.find(b'"error"') < 0 and event.find(b'"status_code"') < 0:
         return None
     try:
         value = orjson.loads(event_payload(event))
@@ -161,7 +165,7 @@ class Scanner:
         carry = self._carry
         if not carry and data.endswith(_END):
             self._look(data)
-            return without_usage(data) if self._strip_usage and b'"prompt_tokens"' in data else data
+            return without_usage(data) if self._strip_usage and data.find(_PROMPT_TOKENS) >= 0 else data
         return self._feed_split(carry + data if carry else data)
 
     def _feed_split(self, whole: bytes) -> bytes:
@@ -171,7 +175,7 @@ class Scanner:
         if end >= 2:
             complete = whole[:end]
             self._look(complete)
-            if self._strip_usage and b'"prompt_tokens"' in complete:
+            if self._strip_usage and complete.find(_PROMPT_TOKENS) >= 0:
                 complete = without_usage(complete)
             out = complete[released:]
             whole = whole[end:]
@@ -210,9 +214,13 @@ class Scanner:
             if self.error_code is not None:
                 self.error_event = first
         self.events += events
-        if b'"prompt_tokens"' in complete:
+        if complete.find(_PROMPT_TOKENS) >= 0:
             self._usage_block = complete
-        if not self.done and b"[DONE]" in complete and (complete.startswith(DONE) or b"\n" + DONE in complete):
+        if (
+            not self.done
+            and complete.find(b"[DONE]") >= 0
+            and (complete.startswith(DONE) or complete.find(b"\n" + DONE) >= 0)
+        ):
             self.done = True
 
 

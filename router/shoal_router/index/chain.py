@@ -24,10 +24,13 @@ def _boundaries() -> tuple[int, ...]:
 
 BOUNDARIES = _boundaries()
 """Prefix length in bytes of the i-th hash."""
+_SHORTEST_BYTES = BOUNDARIES[0]
 
 
 def chain(data: bytes | memoryview, salt: int = 0) -> tuple[int, ...]:
     """Hashes of all prefixes of `data` that end at a boundary; a last partial chunk has none."""
+    if len(data) < _SHORTEST_BYTES:
+        return ()
     view = memoryview(data)
     digest = xxhash.xxh3_64_intdigest
     hashes = []

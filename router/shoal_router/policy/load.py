@@ -141,12 +141,12 @@ class Load:
         self.refill()
         running = len(self.flight) - len(self.pending)
         context = self.kv_tokens
-        step = self.timing.decode_step_s
-        self.step_s = step(running, context)
+        timing = self.timing
+        self.step_s = timing.decode_step_s(running, context)
         if not running:
             self.interference_s = 0.0
         else:
-            slower = step(running + 1, context) - step(1, 0.0)
+            slower = timing.decode_step_s(running + 1, context) - timing.decode_step_s(1, 0.0)
             self.interference_s = self.step_s + INTERFERENCE_TOKENS * max(0.0, slower)
 
     def refill(self) -> None:

@@ -28,7 +28,9 @@ LINGER_S: Final = 2.0
 PIECE_BYTES: Final = 4096
 """Pieces of a body from this size on are kept as they came."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CRLF: Final = b"\r\n"
 _CRLF2: Final = b"\r\n\r\n"
+_HTTP11: Final = b" HTTP/1.1"
 _OK: Final = b"HTTP/1.1 200 OK\r\n"
 _BODILESS: Final = frozenset((204, 304))
 
@@ -41,6 +43,15 @@ class State(enum.Enum):
     LINGER = "linger"
     """Answered, and the client may still be sending: its bytes are read and dropped, so that it sees the answer."""
     CLOSED = "closed"
+
+
+# A module's constant costs one load where it is compiled, a member of an enum two look-ups.
+_IDLE: Final = State.IDLE
+_HEAD: Final = State.HEAD
+_BODY: Final = State.BODY
+_BUSY: Final = State.BUSY
+_LINGER: Final = State.LINGER
+_CLOSED: Final = State.CLOSED
 
 
 class Exchange(Protocol):
@@ -65,6 +76,7 @@ class Connection:
         "_head",
         "_head_done",
         "_headers",
+        "_http11",
         "_listener",
         "_padding_bytes",
         "_parser",
@@ -92,7 +104,7 @@ class Connection:
         self._parser: Any = httptools.HttpRequestParser(self)
         self.deadline_s = math.inf
         self.timer_slot = -1
-        self.state = State.IDLE
+        self.state = _IDLE
         self.exchange: Exchange | None = None
         self.write_paused = False
         self._unwritten = 0
@@ -106,6 +118,8 @@ class Connection:
         self._head = b""
         self._url = b""
         self._head_done = False
+        self._http11 = False
+        """The request line ends so; else the parser is asked for the version, which takes longer."""
         self._body: list[bytes | bytearray] = []
         self._body_bytes = 0
         self._padding_bytes = 0
@@ -138,27 +152,27 @@ class Connection:
             # A connection that never sends a request gets the time of a header, not that of an idle one.
             self._listener.wheel.arm(self, self._listener.now() + self._listener.limits.header_s)
         else:
-            self.state = State.CLOSED
+            self.state = _CLOSED
             transport.close()
 
     def data_received(self, data: bytes) -> None:
         state = self.state
-        if state is State.IDLE or state is State.HEAD:
+        if state is _IDLE or state is _HEAD:
             self._read_head(data)
-        elif state is State.BODY:
+        elif state is _BODY:
             self._read_body(data)
-        elif state is State.BUSY:
+        elif state is _BUSY:
             self._refuse_pipelining()
 
     def _read_head(self, data: bytes) -> None:
         listener = self._listener
-        if self.state is State.IDLE:
+        if self.state is _IDLE:
             # An empty line between requests is tolerated, as RFC 9112 2.2 asks; it begins none.
             data = data.removeprefix(b"\r\n")
             if not data:
                 return
             self._begin()
-            self.state = State.HEAD
+            self.state = _HEAD
             listener.busy(self)
         start = self._head
         whole = start + data if start else data
@@ -177,14 +191,15 @@ class Connection:
             self._refuse(head.too_large(listener.limits.header_bytes))
             return
         self._head = b""
-        self.state = State.BODY
+        self.state = _BODY
+        self._http11 = raw.find(_HTTP11) == raw.find(_CRLF) - len(_HTTP11)
         self._parse(head.without_upgrade(raw))
         if rest and self._refusal is None:
-            if self.state is State.BODY:
+            if self.state is _BODY:
                 self._parse(rest)
             else:
                 self._refusal = _pipelined()
-        if self.state is State.BODY:
+        if self.state is _BODY:
             self._count_received()
         self._advance()
 
@@ -195,7 +210,7 @@ class Connection:
         self._parse(data)
         # Chunk extensions and trailers have no bound of their own, and the parser keeps what it has of a trailer.
         self._padding_bytes = self._padding_bytes + len(data) if self._body_bytes == before else 0
-        if self._padding_bytes > self._listener.limits.header_bytes and self.state is State.BODY:
+        if self._padding_bytes > self._listener.limits.header_bytes and self.state is _BODY:
             self._refusal = self._refusal or head.too_large(self._listener.limits.header_bytes)
         self._count_received()
         self._advance()
@@ -203,7 +218,7 @@ class Connection:
     def _count_received(self) -> None:
         """Bodies that arrive slowly on many connections must not fill the memory either."""
         listener = self._listener
-        held = self._body_bytes if self.state is State.BODY else 0
+        held = self._body_bytes if self.state is _BODY else 0
         listener.receiving_bytes += held - self._counted_bytes
         self._counted_bytes = held
         if held and listener.receiving_bytes > listener.limits.receiving_bytes:
@@ -221,7 +236,7 @@ class Connection:
         if self._refusal is not None:
             self._refuse(self._refusal)
             return
-        if self.state is not State.BUSY:
+        if self.state is not _BUSY:
             return
         self.deadline_s = math.inf
         handler = self._listener.handler
@@ -235,7 +250,7 @@ class Connection:
     # httptools
 
     def on_message_begin(self) -> None:
-        if self.state is State.BUSY:
+        if self.state is _BUSY:
             self._refusal = _pipelined()
 
     def on_url(self, url: bytes) -> None:
@@ -246,15 +261,16 @@ class Connection:
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        if self.state is State.BUSY:
+        if self.state is _BUSY:
             return
         self._head_done = True
         limits = self._listener.limits
-        version = self._parser.get_http_version()
-        if version != "1.1" and version != "1.0":
-            self._refusal = ApiError(505, "Only HTTP/1.1 is spoken here.", "malformed_http")
-            return
-        self.http10 = version == "1.0"
+        if not self._http11:
+            version = self._parser.get_http_version()
+            if version != "1.0" and version != "1.1":
+                self._refusal = ApiError(505, "Only HTTP/1.1 is spoken here.", "malformed_http")
+                return
+            self.http10 = version == "1.0"
         framing = head.read(self._headers, self.http10)
         if isinstance(framing, ApiError):
             self._refusal = framing
@@ -279,7 +295,7 @@ class Connection:
             self._rejection = refusal
 
     def on_body(self, data: bytes) -> None:
-        if self.state is not State.BODY:
+        if self.state is not _BODY:
             return
         self._body_bytes += len(data)
         if self._body_bytes > self._listener.limits.body_bytes:
@@ -299,21 +315,21 @@ class Connection:
             body.append(bytearray(data))
 
     def on_message_complete(self) -> None:
-        if self.state is State.BODY and self._refusal is None:
-            self.state = State.BUSY
+        if self.state is _BODY and self._refusal is None:
+            self.state = _BUSY
 
     # Refusals
 
     def _refuse(self, error: ApiError) -> None:
         """Answer and close: the rest of what the client sends cannot be understood or is not wanted."""
-        if self.state in (State.LINGER, State.CLOSED):
+        if self.state is _LINGER or self.state is _CLOSED:
             return
         self._listener.handler.refused(error)
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.on_client_gone()
         self.closing = True
-        self.state = State.LINGER
+        self.state = _LINGER
         if not self.answer_started:
             self._transport.write(self._error_bytes(error, self._listener.handler.shape(self)))
         self._linger()
@@ -389,13 +405,13 @@ class Connection:
         elif last:
             self._transport.write(last)
         self.exchange = None
-        if self.state is not State.BUSY:
+        if self.state is not _BUSY:
             return
         if self.closing or self._listener.draining:
-            self.state = State.LINGER
+            self.state = _LINGER
             self._linger()
         else:
-            self.state = State.IDLE
+            self.state = _IDLE
             self._listener.idle(self)
             if self.write_paused:
                 # Its next request is not read before it has taken this answer, or answers pile up without bound.
@@ -405,7 +421,7 @@ class Connection:
     def cut(self) -> None:
         """End an answer that cannot be completed: the client sees a body without its end."""
         self.exchange = None
-        self.state = State.LINGER
+        self.state = _LINGER
         self._chunked_out = False
         self._linger()
 
@@ -437,9 +453,9 @@ class Connection:
 
     def resume_writing(self) -> None:
         self.write_paused = False
-        if self.state is State.BUSY:
+        if self.state is _BUSY:
             self.deadline_s = math.inf
-        elif self.state is State.IDLE:
+        elif self.state is _IDLE:
             self._transport.resume_reading()
             self._listener.wheel.arm(self, self._listener.now() + self._listener.limits.idle_s)
         if self.exchange is not None:
@@ -447,12 +463,12 @@ class Connection:
 
     def eof_received(self) -> bool:
         """A client that stops sending is taken to be gone: nothing else would tell that it is."""
-        if self.state is State.BUSY:
+        if self.state is _BUSY:
             self._transport.abort()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.state = State.CLOSED
+        self.state = _CLOSED
         self._parser = None  # it refers back to this object
         self._count_received()
         self._listener.wheel.disarm(self)
@@ -463,21 +479,21 @@ class Connection:
 
     def close_idle(self) -> None:
         """Close if no request is in progress."""
-        if self.state is State.IDLE:
-            self.state = State.CLOSED
+        if self.state is _IDLE:
+            self.state = _CLOSED
             self._transport.close()
 
     def abort(self) -> None:
         self._transport.abort()
 
     def on_deadline(self, now_s: float) -> None:
-        if self.state in (State.HEAD, State.BODY):
-            what = "header" if self.state is State.HEAD else "body"
+        if self.state is _HEAD or self.state is _BODY:
+            what = "header" if self.state is _HEAD else "body"
             self._refuse(ApiError(408, f"The request's {what} did not arrive in time.", "request_timeout"))
         elif self._transport.get_write_buffer_size():
             self._on_write_deadline()
-        elif self.state is State.IDLE or self.state is State.LINGER:
-            self.state = State.CLOSED
+        elif self.state is _IDLE or self.state is _LINGER:
+            self.state = _CLOSED
             self._transport.close()
 
     def _on_write_deadline(self) -> None:

@@ -85,7 +85,10 @@ def partial_complaint(head: bytes, bytes_max: int) -> ApiError | None:
 
 def without_upgrade(head: bytes) -> bytes:
     """The head with an Upgrade header made unknown: an upgrade is never made, and the request stands without it."""
-    return _UPGRADE.sub(rb"\r\nx-ignored-upgrade", head) if b"pgrade" in head or b"PGRADE" in head else head
+    # `find`, since `in` first tries to take the pattern for a number and makes an exception of that.
+    if head.find(b"pgrade") < 0 and head.find(b"PGRADE") < 0:
+        return head
+    return _UPGRADE.sub(rb"\r\nx-ignored-upgrade", head)
 
 
 def read(headers: Headers, http10: bool) -> Head | ApiError:

@@ -6,6 +6,7 @@ Labels are bounded: services, replicas, statuses and reasons of closed sets. Nev
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from shoal_router import build
 from shoal_router.dispatch.fleet import Fleet
 from shoal_router.dispatch.service import Service
 from shoal_router.metrics.histogram import Histogram
@@ -81,8 +82,13 @@ def render(fleet: Fleet, frontend: Frontend, listener: Listener, now_s: float) -
         "client_connections_refused_total", "counter", "Refused for lack of room.", [({}, listener.refused_connections)]
     )
     page.family("client_write_stalls_total", "counter", "Clients that stopped reading.", [({}, frontend.write_stalls)])
+    page.family("build_info", "gauge", "1 for what runs.", [(_build(), 1)])
     page.family("discovery_synced", "gauge", "Route table and replicas are known.", [({}, fleet.synced)])
     return page.text()
+
+
+def _build() -> Labels:
+    return {"version": build.version(), "compiled": "true" if build.compiled() else "false"}
 
 
 def _requests(page: Page, services: list[Service], frontend: Frontend) -> None:
