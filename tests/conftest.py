@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
     "shoal_testing.parallel",
+    "shoal_testing.routerbuild",
     "shoal_testing.apiserver",
     "shoal_testing.kinds",
     "shoal_testing.golden",

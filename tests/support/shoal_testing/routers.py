@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from shoal_testing import bound
+from shoal_testing import bound, routerbuild
 from shoal_testing.engines import MODEL
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -143,7 +143,7 @@ def router_process(
 ) -> Iterator[RunningRouter]:
     """Starts a router with these arguments; ports are the system's choice."""
     log = folder / "router.log"
-    paths = os.pathsep.join(str(ROOT / part) for part in ("router", "crds"))
+    paths = os.pathsep.join((str(routerbuild.folder()), str(ROOT / "crds")))
     environment = {**os.environ, "PYTHONPATH": paths, **(env or {})}
     command = [sys.executable, "-m", "shoal_router", "--host", host, "--port", "0", "--admin-port", "0", *args]
     with log.open("wb") as output:

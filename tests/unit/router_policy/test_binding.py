@@ -43,8 +43,8 @@ class Fleet:
 
 
 def request(data: bytes, session: int, **fields: object) -> model.Request:
-    base = model.Request(model.Prompt(data), chain.chain(data), model.Session(session, "t"), body_bytes=len(data))
-    return base if not fields else model.Request(**{name: getattr(base, name) for name in base.__slots__} | fields)  # type: ignore[arg-type]
+    given = {"prompt": model.Prompt(data), "chain": chain.chain(data), "session": model.Session(session, "t")}
+    return model.Request(**given | {"body_bytes": len(data)} | fields)  # type: ignore[arg-type]
 
 
 TEXT = random.Random(3).randbytes(40_000)

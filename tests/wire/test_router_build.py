@@ -1,0 +1,41 @@
+"""A router says which build it is, and the one that was asked for is the one that runs."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import build_compiled
+import pytest
+
+from shoal_testing import routerbuild
+from shoal_testing.routers import ROOT, router
+
+pytestmark = pytest.mark.wire
+
+
+def test_metric_and_log_say_what_runs(pytestconfig: pytest.Config) -> None:
+    asked = pytestconfig.getoption("--router") == "compiled"
+    with router({}) as one:
+        assert one.metric("shoal_router_build_info", compiled=str(asked).lower()) == 1
+        assert one.metric("shoal_router_build_info") == 1
+        lines = [json.loads(line) for line in one.log.read_text().splitlines()]
+        assert [line["compiled"] for line in lines if line["message"] == "listening"] == [asked]
+
+
+def test_version(pytestconfig: pytest.Config) -> None:
+    path = os.pathsep.join((str(routerbuild.folder()), str(ROOT / "crds")))
+    argv = [sys.executable, "-P", "-m", "shoal_router", "--version"]
+    environment = {**os.environ, "PYTHONPATH": path}
+    said = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True, timeout=20).stdout
+    assert said.startswith("shoal-router ")
+    assert said.rstrip().endswith(f"({pytestconfig.getoption('--router')})")
+
+
+@pytest.mark.parametrize("name", build_compiled.compiled_files(ROOT / "router"))
+def test_in_this_process_too(name: str, pytestconfig: pytest.Config) -> None:
+    module = importlib.import_module(".".join(Path(name).relative_to(ROOT / "router").with_suffix("").parts))
+    assert module.__file__ is not None
+    assert module.__file__.endswith(".py") == (pytestconfig.getoption("--router") == "interpreted")
