@@ -9,9 +9,10 @@ Used by server, upstream and dispatch; a leaf that imports nothing of the router
 import asyncio
 import math
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 TICK_S = 0.05
+_monotonic: Final = time.monotonic
 _SLOTS = 1024
 _NEVER = math.inf
 
@@ -41,7 +42,7 @@ class Wheel:
     def now(self) -> float:
         """The clock of the whole data path. Not `loop.time()`: uvloop's has steps of a millisecond, and tokens come
         faster than that."""
-        return time.monotonic()
+        return _monotonic()
 
     def start(self) -> None:
         self._position = int(time.monotonic() / TICK_S)

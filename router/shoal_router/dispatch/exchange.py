@@ -180,7 +180,7 @@ class Exchange:
         if handle is None:
             self.on_rejected(model.Outcome.NO_REPLICA, 1.0)
         else:
-            self._go(handle)
+            self._go(handle, self._dispatcher.now())
 
     def on_bound(self, binding: Binding) -> None:
         self._binding = binding
@@ -188,13 +188,14 @@ class Exchange:
         if handle is None:
             self._retry(model.Outcome.REPLICA_FAILED, "The replica is gone.", binding.replica.name)
         else:
-            self._go(handle)
+            self._go(handle, binding.bound_at)
 
-    def _go(self, handle: Handle) -> None:
-        self._begin()
+    def _go(self, handle: Handle, now_s: float) -> None:
+        if self._replica:
+            self._begin()
         self._handle = handle
         self._replica = handle.name
-        handle.add(self, self._dispatcher.now())
+        handle.add(self, now_s)
         handle.pool.acquire(self)
 
     def on_rejected(self, outcome: model.Outcome, retry_after_s: float) -> None:
@@ -382,9 +383,11 @@ class Exchange:
     # Ends
 
     def _succeed(self, usage: sse.Usage | None) -> None:
-        now_s = self._dispatcher.now()
         handle = self._handle
-        if handle is not None:
+        if handle is None:
+            now_s = self._dispatcher.now()
+        else:
+            now_s = handle.pool.last_byte_s
             handle.on_success(now_s)
         known = None
         if usage is not None and usage.prompt_tokens is not None:
@@ -392,7 +395,7 @@ class Exchange:
             if cached is None and handle is not None and handle.info is not None and handle.info.cache_reported:
                 cached = 0
             known = model.Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached)
-        self._leave(known, finished=True)
+        self._leave(known, now_s, finished=True)
         self._count(self._status, _OK)
         self._service.counters.e2e.add(now_s - self._arrived_s)
 
@@ -460,7 +463,9 @@ class Exchange:
         self._count(error.status, error.reason)
         self._client.answer_error(error, self._api.shape, self._explained())
 
-    def _leave(self, usage: model.Usage | None, finished: bool = False, failed: bool = False) -> None:
+    def _leave(
+        self, usage: model.Usage | None, now_s: float = 0.0, finished: bool = False, failed: bool = False
+    ) -> None:
         """Give back the reservation and the place on the replica. `failed`: the client gets no whole answer, and it is
         the fleet's doing; an attempt that is tried again, a client that left and an engine's 4xx are no such thing."""
         self.awaited = None
@@ -470,7 +475,7 @@ class Exchange:
         binding, self._binding = self._binding, None
         if binding is not None:
             if finished:
-                self._service.core.finish(binding, usage, self._dispatcher.now())
+                self._service.core.finish(binding, usage, now_s)
             else:
                 self._service.core.release(binding, self._dispatcher.now(), failed=failed)
 
@@ -529,7 +534,11 @@ class Exchange:
     def _count(self, status: int, reason: str) -> None:
         """The request is over."""
         self._forget_request()
-        self._service.counters.requests[status, reason] += 1
+        counters = self._service.counters
+        if status == 200 and reason is _OK:
+            counters.completed += 1
+        else:
+            counters.requests[status, reason] += 1
         if self._dispatcher.access_log:
             log.info(
                 "request",

@@ -17,6 +17,7 @@ class Counters:
     __slots__ = (
         "aborts",
         "broken_streams",
+        "completed",
         "e2e",
         "ejections",
         "refused",
@@ -29,7 +30,9 @@ class Counters:
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[int, str]] = Counter()
-        """By HTTP status and reason."""
+        """By HTTP status and reason, but for those that `completed` counts."""
+        self.completed = 0
+        """Status 200, reason ok: nearly all."""
         self.retries: Counter[str] = Counter()
         self.retries_denied = 0
         """The retry budget was spent."""
@@ -41,6 +44,11 @@ class Counters:
         self.ejections: Counter[str] = Counter()
         self.e2e = Histogram()
         self.streams_open = 0
+
+    def ended(self) -> dict[tuple[int, str], int]:
+        """All requests by HTTP status and reason."""
+        completed = {(200, model.Outcome.OK.value): self.completed} if self.completed else {}
+        return completed | self.requests
 
 
 class Service:

@@ -200,6 +200,7 @@ class Connection:
             else:
                 self._refusal = _pipelined()
         if self.state is _BODY:
+            listener.wheel.arm(self, listener.now() + listener.limits.body_s)
             self._count_received()
         self._advance()
 
@@ -287,10 +288,8 @@ class Connection:
         if framing.chunked or framing.length:
             # A body that nobody wants is not read: such a refusal closes the connection.
             self._refusal = refusal
-            if refusal is None:
-                self._listener.wheel.arm(self, self._listener.now() + limits.body_s)
-                if framing.expects_continue and not self.http10:
-                    self._transport.write(_CONTINUE)
+            if refusal is None and framing.expects_continue and not self.http10:
+                self._transport.write(_CONTINUE)
         else:
             self._rejection = refusal
 

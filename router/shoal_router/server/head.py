@@ -5,6 +5,7 @@ in its strict mode refuses bare CR and LF, NUL, folded lines and space before a 
 version ever forgive it); how the message is framed is checked here. Pure; called by server.connection.
 """
 
+import functools
 import re
 import urllib.parse
 from typing import Final
@@ -135,12 +136,17 @@ def _connection(found: Head, value: bytes | None, http10: bool) -> None:
         found.passed = [header for header in found.passed if header[0] not in named]
 
 
+@functools.lru_cache(64)  # nearly every request names one of a few
+def _is_host(host: bytes) -> bool:
+    return _HOST.fullmatch(host) is not None
+
+
 def _framing_complaint(seen: dict[bytes, bytes], http10: bool) -> ApiError | None:
     host, length = seen.get(b"host"), seen.get(b"content-length")
     coding, expect = seen.get(b"transfer-encoding"), seen.get(b"expect")
     if host is None and not http10:
         return bad("A Host header is required.")
-    if host is not None and not _HOST.fullmatch(host):
+    if host is not None and not _is_host(host):
         return bad("The Host header is not valid.")
     if length is not None and (coding is not None or not length.isdigit()):
         return bad("Content-Length is malformed or beside Transfer-Encoding.")

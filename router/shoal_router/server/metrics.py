@@ -100,7 +100,7 @@ def _requests(page: Page, services: list[Service], frontend: Frontend) -> None:
             *(
                 ({"service": service.name, "code": str(code), "reason": reason}, count)
                 for service in services
-                for (code, reason), count in service.counters.requests.items()
+                for (code, reason), count in service.counters.ended().items()
             ),
             *(
                 ({"service": "", "code": str(code), "reason": reason}, count)

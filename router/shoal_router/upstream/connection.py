@@ -69,11 +69,11 @@ class Connection:
         "_parser",
         "_paused",
         "_pool",
-        "_sent_s",
         "_transport",
         "idle_since_s",
         "receiver",
         "requests",
+        "reused_s",
     )
 
     def __init__(self, pool: "Pool") -> None:
@@ -83,7 +83,8 @@ class Connection:
         self.receiver: Receiver | None = None
         self.requests = 0
         self.idle_since_s = 0.0
-        self._sent_s = 0.0
+        self.reused_s = 0.0
+        """When it was last taken from its pool for another request."""
         self._paused = False
         self._reset()
 
@@ -113,7 +114,6 @@ class Connection:
         assert self._transport is not None
         self.receiver = receiver
         self.requests += 1
-        self._sent_s = time.monotonic()
         self._reset()
         if len(parts) == 1:
             self._transport.write(parts[0])
@@ -205,7 +205,7 @@ class Connection:
         elif self._head_done:
             receiver.on_failed(Failure.TRUNCATED)
         else:
-            waited_s = time.monotonic() - self._sent_s
+            waited_s = time.monotonic() - self.reused_s
             stale = self.requests > 1 and not self._answered and waited_s < STALE_MAX_S
             receiver.on_failed(Failure.STALE if stale else Failure.RESET)
 

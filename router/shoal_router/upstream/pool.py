@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from shoal_router.upstream.connection import RECEIVE_BUFFER_BYTES, Connection, Failure
 
+_monotonic: Final = time.monotonic
 CONNECT_TIMEOUT_S: Final = 1.0
 IDLE_S: Final = 4.0
 IDLE_MAX: Final = 512
@@ -50,15 +51,19 @@ class Pool:
         """Monotonic time at which any byte came from this replica."""
 
     def on_bytes(self) -> None:
-        self.last_byte_s = time.monotonic()
+        self.last_byte_s = _monotonic()
 
     def acquire(self, waiter: Waiter, fresh: bool = False) -> None:
         """Give the waiter a connection: an idle one at once, else a new one unless it cannot be had in time."""
-        self._drop_old()
+        now_s = _monotonic()
+        idle = self._idle
+        while idle and idle[0].idle_since_s < now_s - IDLE_S:
+            idle.popleft().close()
         waiter.awaited = None
-        while self._idle and not fresh:
-            connection = self._idle.pop()
+        while idle and not fresh:
+            connection = idle.pop()
             if connection.usable:
+                connection.reused_s = now_s
                 waiter.on_connection(connection)
                 return
         waiter.awaited = attempt = object()
@@ -71,7 +76,7 @@ class Pool:
         if self._closed or len(self._idle) >= IDLE_MAX:
             connection.close()
             return
-        connection.idle_since_s = time.monotonic()
+        connection.idle_since_s = self.last_byte_s  # it is released by the last byte of its response
         self._idle.append(connection)
 
     def forget(self, connection: Connection) -> None:
@@ -93,11 +98,6 @@ class Pool:
         for connection in list(self._connections):
             connection.abort()
         self._idle.clear()
-
-    def _drop_old(self) -> None:
-        oldest_s = time.monotonic() - IDLE_S
-        while self._idle and self._idle[0].idle_since_s < oldest_s:
-            self._idle.popleft().close()
 
     def _protocol(self) -> Any:
         return Connection(self)
