@@ -5,6 +5,7 @@ Locks are `bench/peers/<name>.txt`; their hash is part of the environment's name
 """
 
 import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -15,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+import build_compiled
 from shoal_bench import results
 
 LOCKS: Final = results.ROOT / "bench" / "peers"
@@ -50,6 +52,16 @@ def ensure(name: str) -> Path:
             _uv("pip", "sync", "--quiet", "--require-hashes", "--python", python, str(lock))
             done.touch()
     return environment / "bin"
+
+
+@functools.cache
+def compiled_router() -> Path:
+    """The folder with Shoal's router as it ships; compiles it (1.5 minutes) where these sources were not yet. One run
+    measures one build, also while somebody edits."""
+    try:
+        return build_compiled.ensure(print)
+    except build_compiled.BuildError as error:
+        raise InstallError(str(error)) from error
 
 
 def version(name: str) -> str:

@@ -6,6 +6,7 @@ router says that all engines are usable. Used by bench-router and bench-routing.
 """
 
 import json
+import os
 import sys
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -46,16 +47,19 @@ def start(
     *,
     words: Sequence[str] = (),
     module: Sequence[str] = ("shoal_router",),
+    router_folder: Path | None = None,
 ) -> processes.Process:
     """A running router that serves all `engine_urls`; the caller stops it. Raises NotReadyError, UnsupportedError, or
     InstallError. Its log is in `folder`. `words` are added to its command line; Shoal is run as `python -m <module>`,
-    which may be something that sets its surroundings up first.
+    which may be something that sets its surroundings up first, from `router_folder`: by default the compiled router,
+    which is what ships.
     """
     own_name = POLICIES.get(name, {}).get(policy)
     if own_name is None:
         raise UnsupportedError(f"{name} has no policy {policy}")
     if name == "shoal":
-        process = _shoal(engine_urls, port, folder, core, [*module], words)
+        sources = router_folder or install.compiled_router()
+        process = _shoal(engine_urls, port, folder, core, [*module], words, sources)
     elif name == "nginx":
         process = nginx.start(name, nginx.render_proxy(engine_urls, port, own_name), port, folder, core)
     else:
@@ -94,6 +98,7 @@ def _shoal(
     core: int | None,
     module: Sequence[str],
     words: Sequence[str],
+    sources: Path,
 ) -> processes.Process:
     table = {"generation": "1", "services": [{"name": "bench", "served_name": served_name(engine_urls[0])}]}
     replicas = [{"name": f"engine-{number}", "service": "bench", "url": url} for number, url in enumerate(engine_urls)]
@@ -102,9 +107,12 @@ def _shoal(
     (folder / "replicas.json").write_text(json.dumps({"replicas": replicas}))
     admin_port = processes.free_port()
     argv = [sys.executable, "-m", *module, "--host", _HOST, "--port", str(port), "--admin-port", str(admin_port),
-            "--routes", str(folder / "routes.json"), "--replicas", str(folder / "replicas.json"), *words]  # fmt: skip
+            "--routes", str(folder / "routes.json"), "--replicas", str(folder / "replicas.json"),
+            "--listen-after-term-s", "0", *words]  # fmt: skip
     facts = {"admin": f"http://{_HOST}:{admin_port}"}
-    return processes.start("shoal", argv, folder, core=core, url=f"http://{_HOST}:{port}", facts=facts)
+    path = os.pathsep.join(filter(None, (str(sources), os.environ.get("PYTHONPATH", ""))))
+    url = f"http://{_HOST}:{port}"
+    return processes.start("shoal", argv, folder, core=core, env={"PYTHONPATH": path}, url=url, facts=facts)
 
 
 def _peer(

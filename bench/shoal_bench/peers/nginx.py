@@ -1,7 +1,6 @@
-"""nginx as a plain proxy, the bound for what any router that looks at nothing can do, and as an engine of canned JSON.
+"""nginx as a plain proxy: the bound for any router, since it looks at nothing.
 
-One process without a master, so that its CPU and memory are those of one process. Called by `peers.launch` and by
-`router.engines`.
+One process without a master, so that its CPU and memory are those of one process. Called by `peers.launch`.
 """
 
 from collections.abc import Sequence
@@ -49,20 +48,6 @@ def render_proxy(engine_urls: Sequence[str], port: int, balance: str) -> str:
       proxy_buffering off;
       proxy_read_timeout 600s;
     }}
-  }}"""
-    )
-
-
-def render_engine(port: int, answers: Sequence[tuple[str, str]], chat: str) -> str:
-    """An engine that says `chat` to chat completions and the text of `answers` on their paths, and nothing else."""
-    places = "\n".join(f"    location = {path} {{ return 200 '{text}'; }}" for path, text in answers)
-    return _render(
-        f"""
-  server {{
-    listen 127.0.0.1:{port} backlog=4096;
-    location = /v1/chat/completions {{ return 200 '{chat}'; }}
-{places}
-    location / {{ return 404 '{{}}'; }}
   }}"""
     )
 

@@ -21,7 +21,7 @@ from shoal_bench.peers import install
 from shoal_bench.router import bodies, measure, report, wrk
 
 COMMAND: Final = "make bench-router"
-ROUTERS: Final = ("shoal", "sglang-router", "smg", "vllm-router", "nginx")
+ROUTERS: Final = ("shoal", "sglang-router", "smg", "vllm-router", "vllm-router:round_robin", "nginx")
 ENGINES: Final = 2
 ENGINE_DEADLINE_S: Final = 20.0
 _NEW_DOCUMENT: Final = "# Routers: the data path\n"
@@ -31,22 +31,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one short round, into build/bench/router")
     parser.add_argument("--rounds", type=int, help="so many rounds instead")
-    parser.add_argument("--routers", default=",".join(ROUTERS), help="names, comma separated (%(default)s)")
+    parser.add_argument(
+        "--routers", default=",".join(ROUTERS), help="name or name:policy, comma separated (%(default)s)"
+    )
     chosen = parser.parse_args()
     plan = measure.QUICK if chosen.quick else measure.FULL
     names = chosen.routers.split(",")
+    whole = not chosen.quick and names == list(ROUTERS)
     try:
-        run(plan, names, chosen.rounds or plan.rounds, publish=not chosen.quick and names == list(ROUTERS))
+        run(plan, [measure.entry(one) for one in names], chosen.rounds or plan.rounds, publish=whole)
     except (install.InstallError, processes.NotReadyError, ValueError) as error:
         print(f"bench-router: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def run(plan: measure.Plan, names: Sequence[str], rounds: int, *, publish: bool) -> None:
+def run(plan: measure.Plan, chosen: Sequence[measure.Entry], rounds: int, *, publish: bool) -> None:
     scratch = results.SCRATCH / "router"
     place = measure.place(os.sched_getaffinity(0))
-    for name in (*names, "wrk"):
+    for name in (*(one.name for one in chosen), "wrk"):
         install.ensure(name)
     processes.raise_file_limit()
     facts = results.machine()
@@ -61,16 +64,15 @@ def run(plan: measure.Plan, names: Sequence[str], rounds: int, *, publish: bool)
             long=wrk.prepare(bodies.long(), scratch / "long"),
         )
         began_s = time.monotonic()
-        steps = [(number, name) for number in range(rounds) for name in (*names, measure.DIRECT)]
-        for done, (number, name) in enumerate(steps):
-            _say(done, len(steps), began_s, f"round {number + 1} of {rounds}: {name}")
-            if name == measure.DIRECT:
-                taken = measure.direct(stage, number)
-            else:
-                taken = measure.router(name, stage, number, many=name == report.OURS and number == 0)
-            collected.add(name, number, taken)
+        steps = [(number, one) for number in range(rounds) for one in (*chosen, None)]
+        for done, (number, one) in enumerate(steps):
+            label = one.label if one else measure.DIRECT
+            _say(done, len(steps), began_s, f"round {number + 1} of {rounds}: {label}")
+            many = label == report.OURS and number == 0
+            taken = measure.router(one, stage, number, many=many) if one else measure.direct(stage, number)
+            collected.add(label, one.policy if one else "", number, taken)
             _show(taken)
-    _finish(collected, facts, names, place, scratch, publish=publish, rounds=rounds)
+    _finish(collected, facts, chosen, place, scratch, publish=publish, rounds=rounds)
 
 
 @contextlib.contextmanager
@@ -104,7 +106,7 @@ def pinned(core: int) -> Iterator[None]:
 def _finish(
     collected: report.Collected,
     facts: dict[str, str],
-    names: Sequence[str],
+    chosen: Sequence[measure.Entry],
     place: measure.Place,
     scratch: Path,
     *,
@@ -114,11 +116,11 @@ def _finish(
     found = report.rows(collected)
     folder = results.PUBLISHED if publish else scratch
     results.write(folder / "router.json", found)
-    versions = ", ".join(f"{name} {install.version(name)}" for name in (*names, "wrk"))
+    names = dict.fromkeys((*(one.name for one in chosen), "wrk"))
+    versions = ", ".join(f"{name} {install.version(name)}" for name in names)
     where = (
         f"`{COMMAND}`, {rounds} {'round' if rounds == 1 else 'rounds'}. {versions}. Router on core {place.router}, "
-        f"engines on {', '.join(map(str, sorted(set(place.engines))))}, load generator on {place.generator}. "
-        f"Policy of every router: cache_aware; nginx: round robin."
+        f"engines on {', '.join(map(str, sorted(set(place.engines))))}, load generator on {place.generator}."
     )
     text = report.block(found, collected.failures, facts, where, pictures=publish)
     tables.write_generated(folder / "router.md", text, COMMAND, _NEW_DOCUMENT)

@@ -5,6 +5,7 @@ question of its own. A long prompt is one of eight conversations of 348 KB, foll
 comes from a session's next turn, most of it seen before. Text is made of words with a fixed seed.
 """
 
+import functools
 import json
 import random
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def long(*, stream_tokens: int = 0) -> list[Template]:
     fields: dict[str, object] = {"max_tokens": max(1, stream_tokens), "temperature": 0}
     if stream_tokens:
         fields["stream"] = True
-    return [_template(_conversation(random.Random(_SEED + number)), fields) for number in range(SESSIONS)]
+    return [_template(_conversation(number), fields) for number in range(SESSIONS)]
 
 
 def paced(tokens: int, gap_ms: int) -> Template:
@@ -67,7 +68,9 @@ def paced(tokens: int, gap_ms: int) -> Template:
     return _template(messages, fields)
 
 
-def _conversation(rng: random.Random) -> list[dict[str, str]]:
+@functools.cache
+def _conversation(session: int) -> list[dict[str, str]]:
+    rng = random.Random(_SEED + session)
     messages = [{"role": "system", "content": _text(rng, TURN_BYTES)}]
     size = len(json.dumps(messages))
     while size < LONG_BYTES - NEW_BYTES - TURN_BYTES:

@@ -102,7 +102,7 @@ class Engine(asyncio.Protocol):
             self._missing -= len(data)
             if self._missing <= 0:
                 self._missing = 0
-                self._chat(self._first, data)
+                self._answer(self._first, data)
             return
         if self._buffer:
             data = self._buffer + data
@@ -111,41 +111,45 @@ class Engine(asyncio.Protocol):
         if end < 0:
             self._buffer = data
             return
-        if not data.startswith(_CHAT):
-            self._page(data)
-            return
         length = _content_length(data, end)
         if length < 0:
-            self._chunked(data, end)
+            self._without_length(data, end)
             return
         self._length = length
-        missing = self._length - (len(data) - end - 4)
+        missing = length - (len(data) - end - 4)
         if missing <= 0:
-            self._chat(data, b"")
+            self._answer(data, b"")
         else:
             self._missing = missing
             self._first = data
 
-    def _chunked(self, data: bytes, end: int) -> None:
-        """A body of unknown length ends with an empty chunk; trailers are not expected."""
+    def _without_length(self, data: bytes, end: int) -> None:
+        """No body, or one in chunks, which ends with an empty one; trailers are not expected."""
         if _CHUNKED.search(data, 0, end + 2) and not data.endswith(b"0\r\n\r\n"):
             self._buffer = data
             return
         self._length = len(data) - end - 4
-        self._chat(data, b"")
+        self._answer(data, b"")
+
+    def _answer(self, first: bytes, last: bytes) -> None:
+        """`first` holds the head, `last` the end of a body that came in several reads."""
+        if first.startswith(_CHAT):
+            self._chat(first, last)
+        else:
+            self._page(first)
 
     def _page(self, data: bytes) -> None:
         assert self._transport is not None
         words = data.split(b" ", 2)
-        path = words[1].partition(b"?")[0] if len(words) == 3 else b"/"
+        path = words[1].partition(b"?")[0]
         self._counts.add(path)
         if data.startswith(b"PRI "):
             self._transport.close()  # speaks HTTP/2 without having asked
         elif path == b"/counts":
-            body = json.dumps({key.decode(errors="replace"): count for key, count in self._counts.items()}).encode()
+            body = json.dumps({key.decode(): count for key, count in self._counts.items()}).encode()
             self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
         else:
-            self._transport.write(answers.page(path.decode(errors="replace")))
+            self._transport.write(answers.page(path.decode()))
 
     def _chat(self, first: bytes, last: bytes) -> None:
         assert self._transport is not None

@@ -20,6 +20,7 @@ CONNECTIONS_MAX: Final = 512
 OPENING_AT_ONCE: Final = 256
 DEADLINE_S: Final = 60.0
 DRAIN_S: Final = 10.0
+_OK: Final = b"HTTP/1.1 200 "
 _EVENT: Final = b"data: {"
 _CARRIED: Final = len(_EVENT) - 1
 
@@ -46,6 +47,7 @@ class Stream(asyncio.Protocol):
         self._tally = tally
         self._transport: asyncio.Transport | None = None
         self._carried = b""
+        self._answered = False
         self._begun = False
         self._done = False
 
@@ -64,15 +66,17 @@ class Stream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         tally = self._tally
+        if not self._answered:
+            self._answered = True
+            if not data.startswith(_OK):
+                tally.broken.append(data[:200].decode(errors="replace"))
         text = self._carried + data
         self._carried = text[-_CARRIED:]
         events = text.count(_EVENT)
         tally.events += events
-        if not self._begun and events:
+        if events and not self._begun:
             self._begun = True
             tally.first_s.append(time.monotonic())
-            if not text.startswith(b"HTTP/1.1 200 ") and text.startswith(b"HTTP/"):
-                tally.broken.append(text[:200].decode(errors="replace"))
         if b"[DONE]" in text and not self._done:
             self._done = True
             tally.done += 1
@@ -144,7 +148,7 @@ class _Caller(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         answer = self._answer + data if self._answer else data
         if answer_ended(answer):
-            self._owner.answered(self, self._due_s, answer.startswith(b"HTTP/1.1 200 "))
+            self._owner.answered(self, self._due_s, answer.startswith(_OK))
         else:
             self._answer = answer
 

@@ -25,9 +25,36 @@ PACES_MS: Final = range(190, 210)
 """Streams have one of these, so that tokens come in groups as from batches, not all at once."""
 ENDLESS_TOKENS: Final = 1_000_000
 BURST_TOKENS: Final = 8
-FILES_RESERVED: Final = 500
+FILES_RESERVED: Final = 256
+STREAMS_SHARE: Final = 0.88
+"""Of the connections that files allow: Shoal closes idle ones above 0.9, and a stream is idle until it has asked."""
 
 Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A router with the policy that it is measured with."""
+
+    name: str
+    policy: str
+
+    @property
+    def label(self) -> str:
+        """Its name in rows: routing by cache goes without saying, and nginx knows nothing else than turns."""
+        plain = self.policy == "cache_aware" or self.name == "nginx"
+        return self.name if plain else f"{self.name}, {self.policy.replace('_', ' ')}"
+
+
+def entry(text: str) -> Entry:
+    """Of `name` or `name:policy`. Raises ValueError for what cannot be started."""
+    name, _, policy = text.partition(":")
+    if name not in launch.POLICIES:
+        raise ValueError(f"no router {name}; there are {', '.join(launch.POLICIES)}")
+    policy = policy or next(iter(launch.POLICIES[name]))
+    if policy not in launch.POLICIES[name]:
+        raise ValueError(f"{name} has no policy {policy}; it has {', '.join(launch.POLICIES[name])}")
+    return Entry(name, policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +124,20 @@ def place(cores: Collection[int]) -> Place:
     return Place(ordered[0], (ordered[1], ordered[2]), ordered[3])
 
 
-def router(name: str, stage: Stage, number: int, *, many: bool) -> Taken:
+def router(chosen: Entry, stage: Stage, number: int, *, many: bool) -> Taken:
     """All measures of one. `number` is the round; with `many`, also the memory with 10,000 streams.
 
     It is started twice, so that memory is not that of the prompts that the speed was taken with.
     """
     taken = Taken()
     base = number * 10_000_000
-    with _started(name, stage, taken) as one:
+    with _started(chosen, stage, taken) as one:
         if one is not None:
             taken.samples["rss_mb"] = one.rss_mb()
             _guard(taken, "rss_mb_2000_streams", lambda: _streams(one, stage, taken))
             if many:
                 _guard(taken, "rss_mb_10000_streams", lambda: _many_streams(one, stage, taken))
-    with _started(name, stage, taken) as one:
+    with _started(chosen, stage, taken) as one:
         if one is not None:
             _guard(taken, "small_rps", lambda: _small(one, stage, base, taken))
             _guard(taken, "added_ms_p50", lambda: _latency(one, stage, base, taken))
@@ -120,12 +147,12 @@ def router(name: str, stage: Stage, number: int, *, many: bool) -> Taken:
 
 
 @contextlib.contextmanager
-def _started(name: str, stage: Stage, taken: Taken) -> Iterator[processes.Process | None]:
+def _started(chosen: Entry, stage: Stage, taken: Taken) -> Iterator[processes.Process | None]:
     """A fresh one at rest; None where it does not start."""
-    policy = "round_robin" if name == "nginx" else "cache_aware"
+    folder = stage.folder / chosen.label.replace(", ", "-").replace(" ", "-")
     port = processes.free_port()
     try:
-        one = launch.start(name, policy, stage.engine_urls, port, stage.folder / name, stage.place.router)
+        one = launch.start(chosen.name, chosen.policy, stage.engine_urls, port, folder, stage.place.router)
     except processes.NotReadyError as error:
         taken.failures["start"] = str(error)
         yield None
@@ -275,7 +302,8 @@ def _streams(one: processes.Process, stage: Stage, taken: Taken) -> None:
 
 def _many_streams(one: processes.Process, stage: Stage, taken: Taken) -> None:
     """As many as the limit of open files allows: the router needs two a stream."""
-    count = min(stage.plan.streams_many, (processes.raise_file_limit() - FILES_RESERVED) // 2)
+    allowed = (processes.raise_file_limit() - FILES_RESERVED) / 2 * STREAMS_SHARE
+    count = min(stage.plan.streams_many, int(allowed) // 100 * 100)
 
     async def measure() -> float:
         async with _open_streams(one.url, count):

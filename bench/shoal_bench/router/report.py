@@ -10,10 +10,11 @@ from typing import Final
 
 from shoal_bench import plots, results, tables
 from shoal_bench.router import measure
-from shoal_bench.router.measure import DIRECT, Taken
+from shoal_bench.router.measure import Taken
 
 OURS: Final = "shoal"
-PLAIN_PROXY: Final = "nginx"
+PEER_POLICY: Final = "cache_aware"
+"""Peers are those that do the same work. Others are bounds: nginx looks at nothing, nor does a router by turns."""
 
 UNITS: Final[Mapping[str, str]] = {
     "small_rps": "1/s",
@@ -84,10 +85,12 @@ class Collected:
     """What the rounds have brought: samples by router and measure, failures as sentences."""
 
     samples: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    policies: dict[str, str] = field(default_factory=dict)
     facts: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
-    def add(self, router: str, number: int, taken: Taken) -> None:
+    def add(self, router: str, policy: str, number: int, taken: Taken) -> None:
+        self.policies[router] = policy
         for measure_name, value in taken.samples.items():
             self.samples.setdefault((router, measure_name), []).append(value)
         for fact, value in taken.facts.items():
@@ -104,6 +107,8 @@ def rows(collected: Collected) -> list[results.Row]:
             if measure_name != name:
                 continue
             one = results.row(samples, unit, router=router, measure=name)
+            if collected.policies[router]:
+                one["policy"] = collected.policies[router]
             for fact in _FACTS.get(name, ()):
                 one[fact] = results.rounded(results.summarise(collected.facts[router, fact]).median)
             made.append(one)
@@ -116,7 +121,8 @@ def routers(found: Iterable[results.Row]) -> list[str]:
 
 
 def peers(found: Iterable[results.Row]) -> list[str]:
-    return [name for name in routers(found) if name not in (OURS, PLAIN_PROXY, DIRECT)]
+    """Those that Shoal is compared with."""
+    return [name for name in routers(results.select(found, policy=PEER_POLICY)) if name != OURS]
 
 
 def best_peer(found: Sequence[results.Row], name: str, *, high_is_good: bool) -> tuple[str, float] | None:
@@ -193,6 +199,7 @@ def draw(found: Sequence[results.Row], folder: Path) -> None:
         shown = [one for one in measures if results.select(found, measure=one)]
         if not shown:
             continue
+        bounds = [name for name in routers(found) if name != OURS and name not in peers(found)]
         made, axes = plots.figure(columns=len(shown), width=4.2, height=0.6 + 0.27 * len(routers(found)))
         for one, place in zip(shown, axes, strict=True):
             values, spread = {}, {}
@@ -201,7 +208,7 @@ def draw(found: Sequence[results.Row], folder: Path) -> None:
                 if "min" in row:
                     spread[row["router"]] = (row["min"], row["max"])
             text = {router: tables.number(value) for router, value in values.items()}
-            plots.draw_bars(place, TITLES[one], values, limits=(PLAIN_PROXY, DIRECT), spread=spread, text=text)
+            plots.draw_bars(place, TITLES[one], values, limits=bounds, spread=spread, text=text)
         plots.save(made, folder / f"{name}.svg")
 
 

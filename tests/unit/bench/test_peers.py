@@ -1,0 +1,41 @@
+"""Peers: locks that pin and hash, nginx's configuration, and what `start` refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal_bench.peers import install, launch, nginx
+
+
+@pytest.mark.parametrize("name", install.PACKAGES)
+def test_lock_pins_the_peer_with_hashes_and_no_addresses(name: str) -> None:
+    text = (install.LOCKS / f"{name}.txt").read_text()
+
+    pins = [line for line in text.splitlines() if "==" in line and not line.startswith((" ", "#"))]
+    assert pins
+    assert all(line.endswith("\\") for line in pins)
+    assert "://" not in text
+    assert install.version(name)[0].isdigit()
+
+
+def test_every_lock_belongs_to_a_peer_that_can_be_started() -> None:
+    assert {path.stem for path in install.LOCKS.glob("*.txt")} == set(install.PACKAGES)
+    assert set(install.PACKAGES) <= set(launch.POLICIES)
+
+
+def test_router_without_the_policy_is_not_started(tmp_path: Path) -> None:
+    with pytest.raises(launch.UnsupportedError, match="least_loaded"):
+        launch.start("sglang-router", "least_loaded", ["http://127.0.0.1:1"], 1, tmp_path)
+    with pytest.raises(launch.UnsupportedError):
+        launch.start("unheard-of", "cache_aware", ["http://127.0.0.1:1"], 1, tmp_path)
+
+
+def test_nginx_passes_streams_on_and_keeps_connections() -> None:
+    config = nginx.render_proxy(["http://127.0.0.1:1001", "http://127.0.0.1:1002"], 2000, "least_conn;")
+
+    assert "server 127.0.0.1:1001;" in config
+    assert "server 127.0.0.1:1002;" in config
+    assert "least_conn;" in config
+    assert "listen 127.0.0.1:2000" in config
+    assert "proxy_buffering off;" in config
+    assert config.count("{") == config.count("}")
