@@ -12,6 +12,9 @@ PACKAGES := crds operator router simulator localcluster cli
 PYTEST := $(BIN)/python -P -m pytest
 # Much of the suite waits. tests/support/shoal_testing/parallel.py says who shares a process; ARGS=-n0 takes one.
 PARALLEL := --numprocesses 3 --no-loadscope-reorder
+# What may differ between the two builds of the router. The long waits of test_router_failures.py are taken once.
+INTERPRETED_TOO := $(wildcard tests/unit/router_* tests/property/test_router_*.py) tests/property/test_sse_scanner.py \
+  tests/property/test_body_splices.py $(filter-out %_failures.py,$(wildcard tests/wire/test_router_*.py))
 
 .PHONY: help
 help: ## List the targets
@@ -34,6 +37,10 @@ venv: $(STAMP) ## Make .venv with the locked dependencies
 controlplane: $(STAMP) ## Build the control plane once into the per-user cache (6-7 minutes, then seconds)
 	@$(BIN)/shoal local build
 
+.PHONY: compiled
+compiled: $(STAMP) ## Compile the router into build/compiled (1.5 minutes a state of its sources, then at once)
+	@$(BIN)/python -P router/build_compiled.py >/dev/null
+
 .PHONY: demo
 demo: controlplane ## Local cluster, chart, ModelService, replay, a killed replica, scale out and in (KEEP=1 leaves it running)
 	@$(BIN)/shoal demo $(if $(KEEP),--keep)
@@ -48,8 +55,12 @@ lint: $(STAMP) ## Ruff, mypy, import-linter, codespell, CRD drift
 	@$(BIN)/shoal crds --check
 
 .PHONY: test
-test: controlplane ## Everything CI runs: unit, property, golden, wire, real kube-apiserver, chart, end to end
-	@$(PYTEST) $(PARALLEL) $(ARGS)
+test: controlplane compiled ## Unit, property, golden, wire, real kube-apiserver, chart, end to end; the router compiled
+	@$(PYTEST) $(PARALLEL) --router compiled $(ARGS)
+
+.PHONY: test-interpreted
+test-interpreted: $(STAMP) ## The router's own tests once more, on its sources as they are
+	@$(PYTEST) $(PARALLEL) --router interpreted $(INTERPRETED_TOO) $(ARGS)
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## Unit, property and golden tests only

@@ -13,3 +13,4 @@ for part in operator router sim; do
   compile "images/$folder/requirements.txt" requirements.txt --extra "$part" pyproject.toml
 done
 printf 'hatchling\n' | compile images/requirements-build.txt requirements-dev.txt -
+printf 'hatchling\nmypy[mypyc]\n' | compile images/router/requirements-build.txt requirements-dev.txt -

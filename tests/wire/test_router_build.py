@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import build_compiled
 import pytest
 
+import build_compiled
 from shoal_testing import routerbuild
 from shoal_testing.routers import ROOT, router
 

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import build_compiled
 import pytest
+
+import build_compiled
 
 CHOICES: Final = ("interpreted", "compiled")
 

@@ -82,10 +82,19 @@ def test_lock_is_a_part_of_the_projects_and_has_what_the_extra_asks(image: str) 
     assert wanted <= set(pins)
 
 
-def test_build_lock_is_a_part_of_the_projects() -> None:
-    pins, whole = _pins(IMAGES / "requirements-build.txt"), _pins(CHECKOUT / "requirements-dev.txt")
-    assert "hatchling" in pins
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [("requirements-build.txt", {"hatchling"}), ("router/requirements-build.txt", {"hatchling", "mypy", "setuptools"})],
+)
+def test_build_lock_is_a_part_of_the_projects(path: str, wanted: set[str]) -> None:
+    pins, whole = _pins(IMAGES / path), _pins(CHECKOUT / "requirements-dev.txt")
+    assert wanted <= set(pins)
     assert {name: whole.get(name) for name in pins} == pins
+
+
+def _sending() -> list[str]:
+    lines = (CHECKOUT / ".dockerignore").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def _sent(path: str, rules: list[str]) -> bool:
@@ -98,11 +107,15 @@ def _sent(path: str, rules: list[str]) -> bool:
     return sent
 
 
+def test_build_context_has_what_the_wheel_is_made_of() -> None:
+    wheel = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = [*wheel["packages"], wheel["hooks"]["custom"]["path"], *wheel["force-include"]]
+    assert [path for path in needed if not _sent(path, _sending())] == []
+
+
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.parent.name)
 def test_copies_files_that_exist_and_are_sent(path: Path) -> None:
-    rules = [
-        line for line in (CHECKOUT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")
-    ]
+    rules = _sending()
     for line in re.findall(r"^COPY (?!--from)(?:--\S+ )?(.+)$", path.read_text(), re.MULTILINE):
         for source in line.split()[:-1]:
             assert (CHECKOUT / source).exists(), source
@@ -113,6 +126,16 @@ def test_version_tags_in_the_build_commands_are_ours() -> None:
     version = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
     for image in ("operator", "router"):
         assert f"-t shoal/{image}:{version} ." in _text(image)
+
+
+def test_router_is_compiled_by_the_python_that_runs_it_and_ships_without_a_compiler() -> None:
+    first, last = _text("router").split("\nFROM ")[:2], _text("router").split("\nFROM ")[-1]
+    bases = re.findall(r"^ARG (\w+)=python:([\d.]+)-(slim-)?(\w+)$", first[0], re.MULTILINE)
+    assert [(name, slim) for name, _, slim, _ in bases] == [("BASE", "slim-"), ("BUILD_BASE", "")]
+    assert len({(version, debian) for _, version, _, debian in bases}) == 1
+    assert first[1].startswith("${BUILD_BASE} AS build\n")
+    assert "HATCH_BUILD_HOOK_ENABLE_CUSTOM=1" in first[1]
+    assert last.startswith("${BASE}\n")
 
 
 def test_python_is_one_that_the_package_supports() -> None:
