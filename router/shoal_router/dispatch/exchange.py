@@ -77,6 +77,7 @@ class Exchange:
         "_explain",
         "_handle",
         "_headers",
+        "_held_bytes",
         "_length",
         "_losses",
         "_named",
@@ -156,6 +157,7 @@ class Exchange:
         self._response_headers: Headers = []
         self._length: int | None = None
         self._body_held: list[bytes] = []
+        self._held_bytes = 0
         self._tail = b""
         self._tokens_seen = 0
 
@@ -285,9 +287,10 @@ class Exchange:
                 self._service.core.tokens(self._binding, count, now_s)
             return
         self._body_held.append(out)
+        self._held_bytes += len(out)
         if scanner.first_event:
             self._first_event(scanner, now_s)
-        elif sum(map(len, self._body_held)) > HELD_BYTES_MAX:
+        elif self._held_bytes > HELD_BYTES_MAX:
             self._fail(model.Outcome.REPLICA_FAILED, "The engine sent no event.")
 
     def _first_event(self, scanner: sse.Scanner, now_s: float) -> None:
@@ -316,13 +319,17 @@ class Exchange:
             self._client.body(data)
             return
         self._body_held.append(data)
-        if self._status < 400 and sum(map(len, self._body_held)) > HELD_BYTES_MAX:
+        self._held_bytes += len(data)
+        if self._held_bytes <= HELD_BYTES_MAX:
+            return
+        if self._status < 400:
             first, self._body_held = b"".join(self._body_held), []
             self._tail = first[-_TAIL_BYTES:]
             self._client.start(self._status, self._head(), self._length, first)
             self._forget_request()
-        elif self._status >= 400 and sum(map(len, self._body_held)) > HELD_BYTES_MAX:
-            self._body_held = self._body_held[:1]
+        else:
+            del self._body_held[1:]
+            self._held_bytes = len(self._body_held[0])
 
     def _forget_request(self) -> None:
         """It cannot be sent again now; a stream may live for minutes, and its prompt is most of what it weighs. The
@@ -352,7 +359,8 @@ class Exchange:
         self._client.end(scanner.flush())
 
     def _answer_ended(self) -> None:
-        body = b"".join(self._body_held)
+        held = self._body_held
+        body = held[0] if len(held) == 1 else b"".join(held)
         headers = self._head()
         if self._client.answer_started:
             self._succeed(sse.last_usage(self._tail))

@@ -49,10 +49,14 @@ class Sessions:
         place = (tenant, key)
         self._last[place] = last
         self._last.move_to_end(place)
-        before = self._active.pop(place, None)
+        active = self._active
+        before = active.get(place)
+        active[place] = last
         if before is not None:
+            active.move_to_end(place)
+            if before.replica == last.replica:
+                return
             self._uncount(before)
-        self._active[place] = last
         self._counts[last.replica] = self._counts.get(last.replica, 0) + 1
         if len(self._last) > self._entries_max:
             oldest, _ = self._last.popitem(last=False)
