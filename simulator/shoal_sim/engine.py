@@ -2,16 +2,19 @@
 
 A step's duration comes from the profile, divided by the speed-up. Timers have a resolution of a millisecond, so the
 loop keeps a target time that every step advances, sleeps only when the target is at least that far ahead, and lets a
-late step be made up by the next ones: the rate is right even where a step lasts 50 microseconds.
+late step be made up by the next ones: the rate is right even where a step lasts 50 microseconds. Decode steps of which
+no caller is shown anything (--stream-interval) are waited for together, until somebody arrives.
 Handlers call `submit`, wait on the request, and read it; they and the loop share one thread.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
+from itertools import accumulate
 
+from shoal_sim import stretch
 from shoal_sim.batch import Batch
-from shoal_sim.faults import Faults
+from shoal_sim.faults import Faults, FaultSettings
 from shoal_sim.profiles import Profile
 from shoal_sim.request import Request, State
 from shoal_sim.scheduler import Scheduler
@@ -92,6 +95,10 @@ class Engine:
         target = time.monotonic()
         while True:
             self._take_input()
+            unseen = self._unseen_steps()
+            if unseen > 1:
+                target = await self._decode_unseen(unseen, target)
+                continue
             batch = None if self.paused else self.scheduler.plan()
             self._report(self.scheduler.take_ended())
             if batch is None:
@@ -114,6 +121,35 @@ class Engine:
             self.telemetry.step(batch, duration, self.scheduler)
             self._report(changed)
             self.faults.produced(self.scheduler.counters)
+
+    def _unseen_steps(self) -> int:
+        """How many decode steps from here on show no caller anything and nothing else can happen in but arrivals."""
+        if self._stream_interval == 1 or self.paused or self.faults.settings != FaultSettings():
+            return 0
+        due = [r.due_tokens - len(r.output) - 1 for r in self.scheduler.running if r.streaming]
+        return stretch.steps_max(self.scheduler, min(due)) if due else 0
+
+    async def _decode_unseen(self, steps: int, target: float) -> float:
+        """Makes such steps, at most `steps`: up to the end of the one under way when somebody arrives."""
+        running = list(self.scheduler.running)
+        context = sum(request.sequence_tokens for request in running)
+        durations = [self.profile.decode_s(len(running), context + step * len(running)) for step in range(steps)]
+        ends = list(accumulate((duration / self.speedup for duration in durations), initial=target))[1:]
+        self._wake.clear()
+        timer = asyncio.get_running_loop().call_later(max(0.0, ends[-1] - time.monotonic()), self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+        now = time.monotonic()
+        made = min(steps, 1 + sum(end <= now for end in ends))
+        target = await self._elapse(ends[made - 1])
+        await self.faults.hold()
+        stretch.advance(self.scheduler, made)
+        for duration in durations[:made]:
+            self.telemetry.step(Batch([], running), duration, self.scheduler)
+        self.faults.produced(self.scheduler.counters)
+        return target
 
     def duration_s(self, batch: Batch) -> float:
         """Seconds that the step takes on the modelled hardware."""

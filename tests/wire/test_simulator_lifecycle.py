@@ -212,6 +212,15 @@ def test_a_stream_interval_puts_several_tokens_in_one_event() -> None:
     assert 1 < len(shown) <= 4
 
 
+def test_who_arrives_does_not_wait_for_tokens_that_nobody_is_shown() -> None:
+    endless = chat("endless", max_tokens=100_000, stream=True)
+    with engines(1, "--stream-interval", "100000") as (engine,), open_stream(engine, endless):
+        until(lambda: load(engine)["num_running_reqs"] == 1, "it runs")
+        assert call(engine, chat("short", max_tokens=2)).status == 200
+        assert load(engine)["num_running_reqs"] == 1
+        assert load(engine)["decode_moments"][0] >= 1
+
+
 def test_a_crash_cuts_streams_off() -> None:
     with engines(1) as (engine,):
         body = chat("x", max_tokens=1000)
