@@ -51,6 +51,8 @@ def run(plan: measure.Plan, chosen: Sequence[measure.Entry], rounds: int, *, pub
     place = measure.place(os.sched_getaffinity(0))
     for name in (*(one.name for one in chosen), "wrk"):
         install.ensure(name)
+    if any(one.name == report.OURS for one in chosen):
+        install.compiled_router()
     processes.raise_file_limit()
     facts = results.machine()
     collected = report.Collected()

@@ -17,7 +17,7 @@ from shoal_bench.router import pacer
 from shoal_bench.router.bodies import Template
 
 CONNECTIONS_MAX: Final = 512
-OPENING_AT_ONCE: Final = 256
+OPENING_AT_ONCE: Final = 64
 DEADLINE_S: Final = 60.0
 DRAIN_S: Final = 10.0
 _OK: Final = b"HTTP/1.1 200 "

@@ -25,6 +25,7 @@ PACES_MS: Final = range(190, 210)
 """Streams have one of these, so that tokens come in groups as from batches, not all at once."""
 ENDLESS_TOKENS: Final = 1_000_000
 BURST_TOKENS: Final = 8
+SLICE_S: Final = 1.0
 FILES_RESERVED: Final = 256
 STREAMS_SHARE: Final = 0.88
 """Of the connections that files allow: Shoal closes idle ones above 0.9, and a stream is idle until it has asked."""
@@ -216,12 +217,17 @@ def _long(one: processes.Process, stage: Stage, base: int, taken: Taken) -> None
 
 
 def _latency(one: processes.Process, stage: Stage, base: int, taken: Taken) -> None:
-    """Through the router less straight to an engine, at the same rate: half of what the router reached."""
+    """Through the router less straight to an engine, at the same rate: half of what the router reached. A second of
+    one, a second of the other, so that a machine that is slow for a while is slow for both."""
     rate = taken.samples.get("small_rps", 0.0) / 2
     if rate <= 0:
         raise load.LoadError("no half load without a small_rps")
-    straight = _open_loop(stage.engine_urls[0], stage, rate, base + 4_000_000)
-    through = _open_loop(one.url, stage, rate, base + 5_000_000)
+    straight: list[float] = []
+    through: list[float] = []
+    for number in range(round(stage.plan.latency_s)):
+        first_number = base + 4_000_000 + number * 100_000
+        straight += _open_loop(stage.engine_urls[0], stage, rate, first_number)
+        through += _open_loop(one.url, stage, rate, first_number)
     taken.facts["at_rps"] = rate
     for share in (50, 99):
         straight_ms = results.percentile(straight, share / 100) * 1e3
@@ -232,7 +238,7 @@ def _latency(one: processes.Process, stage: Stage, base: int, taken: Taken) -> N
 def _open_loop(url: str, stage: Stage, rate: float, first_number: int) -> list[float]:
     host, port = _address(url)
     loop = load.OpenLoop(host, port, bodies.small(), first_number)
-    _run(loop.run(rate, stage.plan.latency_s, stage.plan.latency_connections))
+    _run(loop.run(rate, SLICE_S, stage.plan.latency_connections))
     return loop.latencies_s
 
 
