@@ -77,7 +77,7 @@ bench: $(STAMP) ## Hit rate of the coding-agent replay through four simulated re
 	@$(BIN)/python bench/router_binding.py
 
 .PHONY: bench-router
-bench-router: $(STAMP) ## Data path beside sglang-router, smg, vllm-router and nginx (about 17 minutes; QUICK=1: under 5)
+bench-router: $(STAMP) ## Data path beside sglang-router, smg, vllm-router and nginx (about 20 minutes; QUICK=1: under 5)
 	@$(BIN)/python -m shoal_bench.router $(if $(QUICK),--quick) $(ARGS)
 
 .PHONY: docs

@@ -24,6 +24,9 @@ PACKAGES: Final = {"sglang-router": "sglang-router", "smg": "smg", "vllm-router"
 """Peer and its distribution on PyPI."""
 DEBIAN: Final = {"nginx": "nginx-light", "wrk": "wrk"}
 """Program and its Debian package."""
+OURS: Final = ("shoal", "shoal-interpreted")
+"""Shoal's router as it ships, compiled, and the same sources interpreted."""
+ROUTER_SOURCES: Final = results.ROOT / "router"
 INSTALL_DEADLINE_S: Final = 900.0
 
 
@@ -34,7 +37,7 @@ class InstallError(Exception):
 def ensure(name: str) -> Path:
     """The folder that holds the programs of a peer (`shoal`, a Python peer, or a Debian program); installs it if need
     be, which needs the network the first time."""
-    if name == "shoal":
+    if name in OURS:
         return Path(sys.executable).parent
     if name in DEBIAN:
         return _ensure_debian(name)
@@ -66,7 +69,7 @@ def compiled_router() -> Path:
 
 def version(name: str) -> str:
     """What a reader must know to get the same."""
-    if name == "shoal":
+    if name in OURS:
         return metadata.version("shoal")
     if name in DEBIAN:
         flag = "-v" if name == "nginx" else "--version"

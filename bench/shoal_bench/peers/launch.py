@@ -17,10 +17,12 @@ from shoal_bench import processes
 from shoal_bench.peers import install, nginx
 
 READY_DEADLINE_S: Final = 60.0
+INTERPRETED: Final = "shoal-interpreted"
 _HOST: Final = "127.0.0.1"
 
 POLICIES: Final[Mapping[str, Mapping[str, str]]] = {
     "shoal": {"cache_aware": ""},
+    "shoal-interpreted": {"cache_aware": ""},
     "sglang-router": {"cache_aware": "cache_aware", "round_robin": "round_robin"},
     "smg": {"cache_aware": "cache_aware", "round_robin": "round_robin", "least_loaded": "least_load"},
     "vllm-router": {
@@ -51,15 +53,15 @@ def start(
 ) -> processes.Process:
     """A running router that serves all `engine_urls`; the caller stops it. Raises NotReadyError, UnsupportedError, or
     InstallError. Its log is in `folder`. `words` are added to its command line; Shoal is run as `python -m <module>`,
-    which may be something that sets its surroundings up first, from `router_folder`: by default the compiled router,
-    which is what ships.
+    which may be something that sets its surroundings up first, from `router_folder`: by default as it ships, compiled,
+    or for `shoal-interpreted` the sources themselves.
     """
     own_name = POLICIES.get(name, {}).get(policy)
     if own_name is None:
         raise UnsupportedError(f"{name} has no policy {policy}")
-    if name == "shoal":
-        sources = router_folder or install.compiled_router()
-        process = _shoal(engine_urls, port, folder, core, [*module], words, sources)
+    if name in install.OURS:
+        sources = router_folder or (install.ROUTER_SOURCES if name == INTERPRETED else install.compiled_router())
+        process = _shoal(name, engine_urls, port, folder, core, [*module], words, sources)
     elif name == "nginx":
         process = nginx.start(name, nginx.render_proxy(engine_urls, port, own_name), port, folder, core)
     else:
@@ -73,7 +75,7 @@ def start(
 
 
 def _wait(process: processes.Process, engines: int) -> None:
-    if process.name == "shoal":
+    if process.name in install.OURS:
         admin = process.facts["admin"]
         processes.wait_http(process, f"{admin}/readyz", READY_DEADLINE_S)
         _wait_routable(process, engines)
@@ -92,6 +94,7 @@ def _wait_routable(process: processes.Process, engines: int) -> None:
 
 
 def _shoal(
+    name: str,
     engine_urls: Sequence[str],
     port: int,
     folder: Path,
@@ -112,7 +115,7 @@ def _shoal(
     facts = {"admin": f"http://{_HOST}:{admin_port}"}
     path = os.pathsep.join(filter(None, (str(sources), os.environ.get("PYTHONPATH", ""))))
     url = f"http://{_HOST}:{port}"
-    return processes.start("shoal", argv, folder, core=core, env={"PYTHONPATH": path}, url=url, facts=facts)
+    return processes.start(name, argv, folder, core=core, env={"PYTHONPATH": path}, url=url, facts=facts)
 
 
 def _peer(

@@ -1,6 +1,6 @@
 """The whole run: peers installed, engines started, routers measured in turn, round by round; then the document.
 
-    make bench-router            # docs/benchmarks/router.{json,md} and plots, about 15 minutes
+    make bench-router            # docs/benchmarks/router.{json,md} and plots, about 20 minutes
     make bench-router QUICK=1    # one short round into build/bench/router, under 5 minutes
 
 Rounds are interleaved: each measures every router once before the next begins, so that a machine that is slow for a
@@ -21,7 +21,8 @@ from shoal_bench.peers import install
 from shoal_bench.router import bodies, measure, report, wrk
 
 COMMAND: Final = "make bench-router"
-ROUTERS: Final = ("shoal", "sglang-router", "smg", "vllm-router", "vllm-router:round_robin", "nginx")
+QUICK_ROUTERS: Final = ("shoal", "sglang-router", "smg", "vllm-router", "vllm-router:round_robin", "nginx")
+ROUTERS: Final = (*QUICK_ROUTERS, "shoal-interpreted")
 ENGINES: Final = 2
 ENGINE_DEADLINE_S: Final = 20.0
 _NEW_DOCUMENT: Final = "# Routers: the data path\n"
@@ -31,12 +32,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one short round, into build/bench/router")
     parser.add_argument("--rounds", type=int, help="so many rounds instead")
-    parser.add_argument(
-        "--routers", default=",".join(ROUTERS), help="name or name:policy, comma separated (%(default)s)"
-    )
+    parser.add_argument("--routers", help=f"name or name:policy, comma separated ({','.join(ROUTERS)})")
     chosen = parser.parse_args()
     plan = measure.QUICK if chosen.quick else measure.FULL
-    names = chosen.routers.split(",")
+    names = chosen.routers.split(",") if chosen.routers else [*(QUICK_ROUTERS if chosen.quick else ROUTERS)]
     whole = not chosen.quick and names == list(ROUTERS)
     try:
         run(plan, [measure.entry(one) for one in names], chosen.rounds or plan.rounds, publish=whole)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal_bench import plots, results, tables
+from shoal_bench.peers import install
 from shoal_bench.router import measure
 from shoal_bench.router.measure import Taken
 
@@ -122,7 +123,7 @@ def routers(found: Iterable[results.Row]) -> list[str]:
 
 def peers(found: Iterable[results.Row]) -> list[str]:
     """Those that Shoal is compared with."""
-    return [name for name in routers(results.select(found, policy=PEER_POLICY)) if name != OURS]
+    return [name for name in routers(results.select(found, policy=PEER_POLICY)) if name not in install.OURS]
 
 
 def best_peer(found: Sequence[results.Row], name: str, *, high_is_good: bool) -> tuple[str, float] | None:

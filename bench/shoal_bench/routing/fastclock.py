@@ -39,9 +39,12 @@ def compress(rate: float) -> None:
 
 
 def keep_real(rate: float) -> None:
-    """Turns the constants of `REAL_TIME` into seconds of the compressed clock. Fails where one is gone."""
+    """Turns the constants of `REAL_TIME` into seconds of the compressed clock. Fails where one is gone, and on compiled
+    modules, which have theirs inside and would not hear of it."""
     for module, names in REAL_TIME.items():
         loaded = __import__(module, fromlist=["_"])
+        if not str(loaded.__file__).endswith(".py"):
+            raise SystemExit(f"{loaded.__file__} is compiled: its constants cannot be changed")
         for name in names:
             setattr(loaded, name, getattr(loaded, name) * rate)
 

@@ -1,6 +1,7 @@
 """The routers that are compared: program, policy, and what each must be told for compressed time.
 
-Only rules that hold seconds are touched. Shoal's clock runs at the compression (`fastclock`). Of the peers' rules only
+Only rules that hold seconds are touched. Shoal's clock runs at the compression (`fastclock`), for which its sources
+run interpreted: its choices are the same, and it is far from busy here. Of the peers' rules only
 smg's look at the engines' loads every ten seconds matters in these runs; it is made as often by the model's clock as
 by default, but not more than once a real second. Trees are pruned by size, which no run here reaches.
 """
@@ -60,4 +61,5 @@ def start(router: Router, engine_urls: Sequence[str], folder: Path, compression:
         folder,
         words=router.words(compression),
         module=("shoal_bench.routing.fastclock", f"{compression:g}", "shoal_router"),
+        router_folder=install.ROUTER_SOURCES,
     )

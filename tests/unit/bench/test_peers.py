@@ -1,10 +1,12 @@
 """Peers: locks that pin and hash, nginx's configuration, and what `start` refuses."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from shoal_bench.peers import install, launch, nginx
+from shoal_bench.routing import fastclock
 
 
 @pytest.mark.parametrize("name", install.PACKAGES)
@@ -21,6 +23,20 @@ def test_lock_pins_the_peer_with_hashes_and_no_addresses(name: str) -> None:
 def test_every_lock_belongs_to_a_peer_that_can_be_started() -> None:
     assert {path.stem for path in install.LOCKS.glob("*.txt")} == set(install.PACKAGES)
     assert set(install.PACKAGES) <= set(launch.POLICIES)
+
+
+def test_only_plain_modules_are_told_of_another_clock(pytestconfig: pytest.Config) -> None:
+    """A compiled router has its constants inside: changing them would have no effect, and nobody would know."""
+    refused = pytest.raises(SystemExit) if pytestconfig.getoption("--router") == "compiled" else nullcontext()
+    with refused:
+        fastclock.keep_real(1.0)
+
+
+def test_both_builds_of_ours_can_be_started_and_one_is_what_ships() -> None:
+    assert install.OURS[0] == "shoal"
+    assert launch.INTERPRETED in install.OURS
+    assert set(install.OURS) <= set(launch.POLICIES)
+    assert (install.ROUTER_SOURCES / "shoal_router" / "__main__.py").is_file()
 
 
 def test_router_without_the_policy_is_not_started(tmp_path: Path) -> None:
