@@ -213,7 +213,7 @@ class Exchange:
         self._sent = True
         connection.send(self, self._request_parts())
 
-    def _request_parts(self) -> list[bytes]:
+    def _request_parts(self) -> list[bytes | memoryview]:
         """Head and body as they go to the engine."""
         handle = self._handle
         assert handle is not None
@@ -226,11 +226,11 @@ class Exchange:
             fields = b'"rid":"' + self._rid.encode() + b'"'
         if self._strips_usage():
             fields += _USAGE if not fields else b"," + _USAGE
-        parts = splice.with_fields(body, fields) if fields else [body]
+        parts: list[bytes | memoryview] = splice.with_fields(body, fields) if fields else [body]
         length = 0
         for part in parts:
             length += len(part)
-        head = [
+        head: list[bytes | memoryview] = [
             b"POST ",
             self._api.path,
             b" HTTP/1.1\r\nhost: ",

@@ -15,11 +15,11 @@ _OPEN: Final = frozenset(b"{[")
 _CLOSE: Final = frozenset(b"}]")
 
 
-def with_fields(body: bytes, fields: bytes) -> list[bytes]:
-    """Body with `fields` (b'"rid":"x"', comma separated) put first, as two parts so that a large body is not copied
-    twice. The object must have at least one field of its own."""
+def with_fields(body: bytes, fields: bytes) -> list[bytes | memoryview]:
+    """Body with `fields` (b'"rid":"x"', comma separated) put first, as two parts so that a large body is not copied.
+    The object must have at least one field of its own."""
     at = body.index(b"{") + 1
-    return [b"{" + fields + b",", body[at:]]
+    return [b"{" + fields + b",", memoryview(body)[at:]]
 
 
 def value_span(body: bytes, key: str) -> tuple[int, int] | None:

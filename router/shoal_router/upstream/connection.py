@@ -9,6 +9,7 @@ ever reach the next request.
 import asyncio
 import enum
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import httptools
@@ -109,7 +110,7 @@ class Connection:
     def usable(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def send(self, receiver: Receiver, parts: list[bytes]) -> None:
+    def send(self, receiver: Receiver, parts: Sequence[bytes | memoryview]) -> None:
         """Start a request. `parts` is the whole request, head and body."""
         assert self._transport is not None
         self.receiver = receiver
