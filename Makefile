@@ -80,6 +80,10 @@ bench: $(STAMP) ## Hit rate of the coding-agent replay through four simulated re
 bench-router: $(STAMP) ## Data path beside sglang-router, smg, vllm-router and nginx (about 20 minutes; QUICK=1: under 5)
 	@$(BIN)/python -m shoal_bench.router $(if $(QUICK),--quick) $(ARGS)
 
+.PHONY: bench-routing
+bench-routing: $(STAMP) ## Traces through simulated engines behind each router (about 45 minutes, goes on where it was stopped; QUICK=1: under 5)
+	@$(BIN)/python -m shoal_bench.routing $(if $(QUICK),--quick) $(ARGS)
+
 .PHONY: docs
 docs: $(STAMP) ## Regenerate what is generated: CRDs, the chart's copy, reference tables
 	@$(BIN)/shoal crds

@@ -20,18 +20,22 @@ from shoal_bench.routing import pictures, plan, report, routers, runs, workloads
 from shoal_bench.routing.workloads import Workload
 
 _PAIR: Final = {"shoal": 3, "sglang-router": 3}
-_PEERS: Final = {"smg": 2, "vllm-router": 2, "least-loaded": 1, "round-robin": 1}
+_PEERS: Final = {"smg": 2, "vllm-router": 1, "least-loaded": 1, "round-robin": 1}
+_ONCE: Final = {"shoal": 1, "sglang-router": 1}
+_NEAR: Final = f"mooncake-x{workloads.NEAR_SATURATION:.1f}"
 FULL: Final[Mapping[str, Mapping[str, int]]] = {
     "mooncake-x1.0": _PAIR | _PEERS,
-    "mooncake-x1.6": _PAIR | _PEERS,
+    _NEAR: _PAIR | _PEERS,
     "agents-80": _PAIR | {"vllm-router-sticky": 2} | _PEERS,
-    "agents-20": {"shoal": 1, "sglang-router": 1},
-    "agents-40": {"shoal": 1, "sglang-router": 1},
-    "agents-120": {"shoal": 1, "sglang-router": 1},
-    "mooncake-x1.0-slow": {"shoal": 1, "sglang-router": 1},
+    "agents-20": _ONCE,
+    "agents-40": _ONCE,
+    "agents-120": _ONCE,
+    f"{_NEAR}-slow": _ONCE,
 }
 """Runs by workload and router: three where a target is decided, the others as far as the time goes."""
-QUICK_WORKLOADS: Final = {one.name: one for one in (workloads.mooncake(1.6, 8.0, "-quick", duration_s=240.0),)}
+QUICK_WORKLOADS: Final = {
+    one.name: one for one in (workloads.mooncake(workloads.NEAR_SATURATION, 10.0, "-quick", duration_s=240.0),)
+}
 QUICK: Final[Mapping[str, Mapping[str, int]]] = {
     name: {"shoal": 1, "sglang-router": 1, "smg": 1, "round-robin": 1} for name in QUICK_WORKLOADS
 }

@@ -10,6 +10,8 @@ from shoal_bench import processes
 from shoal_bench.routing.workloads import Engines
 
 START_DEADLINE_S: Final = 60.0
+STOP_GRACE_S: Final = 0.1
+"""Nothing that these processes hold is needed when a run is over."""
 MODEL: Final = "study"
 
 
@@ -23,7 +25,7 @@ def running(engines: Engines, compression: float, folder: Path) -> Iterator[list
             name = f"engine-{number}"
             url = f"http://127.0.0.1:{port}"
             process = processes.start(name, argv(engines, compression, port), folder, url=url)
-            stack.callback(process.stop)
+            stack.callback(process.stop, STOP_GRACE_S)
             started.append(process)
         for process in started:
             processes.wait_http(process, f"{process.url}/ready", START_DEADLINE_S)

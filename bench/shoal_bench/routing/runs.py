@@ -91,7 +91,7 @@ def make(workload: Workload, router: routers.Router, run: int, folder: Path) -> 
             played = loops.run(play.play(workload, read_trace, process.url, fleet.MODEL, urls))
             after = _cpu(process, engines)
         finally:
-            process.stop()
+            process.stop(fleet.STOP_GRACE_S)
     cpu = {name: (after[name] - before[name]) / played.wall_s for name in after}
     cpu["client"] = played.cpu_s / played.wall_s
     cpu["machine"] = cpu.pop("busy") / (os.cpu_count() or 1)
