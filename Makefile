@@ -80,6 +80,10 @@ bench: $(STAMP) ## Hit rate of the coding-agent replay through four simulated re
 bench-router: $(STAMP) ## Data path beside sglang-router, smg, vllm-router and nginx (about 20 minutes; QUICK=1: under 5)
 	@$(BIN)/python -m shoal_bench.router $(if $(QUICK),--quick) $(ARGS)
 
+.PHONY: bench-hot-path
+bench-hot-path: $(STAMP) ## Where the router's time goes: profiles, flame graphs; needs ptrace (3 minutes; QUICK=1: under one)
+	@$(BIN)/python -m shoal_bench.hotpath $(if $(QUICK),--quick) $(ARGS)
+
 .PHONY: bench-routing
 bench-routing: $(STAMP) ## Traces through simulated engines behind each router (about 45 minutes, goes on where it was stopped; QUICK=1: under 5)
 	@$(BIN)/python -m shoal_bench.routing $(if $(QUICK),--quick) $(ARGS)
