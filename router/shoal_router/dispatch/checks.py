@@ -5,7 +5,6 @@ kind must never get through: token ids outside the vocabulary, which kill the wh
 checked there). Field rules are tables; a field not named here is passed on as it is. Called by dispatch.dispatcher.
 """
 
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -290,8 +289,11 @@ def _check_id_lists(value: Any, param: str, ids: _Ids) -> tuple[ApiError | None,
         return invalid(f"'{param}' has more than {PROMPTS_MAX} prompts.", param), 0
     if not all(type(item) is list for item in value):
         return invalid(f"'{param}' must not mix token ids and arrays.", param), 0
-    complaints = (ids.complaint(item, param) for item in value)
-    return next((complaint for complaint in complaints if complaint is not None), None), len(value)
+    for item in value:
+        complaint = ids.complaint(item, param)
+        if complaint is not None:
+            return complaint, len(value)
+    return None, len(value)
 
 
 def _check_text_or_ids(value: Any, param: str, ids: _Ids) -> tuple[ApiError | None, int]:
@@ -342,8 +344,14 @@ def _check_detokenize(doc: dict[str, Any], ids: _Ids) -> tuple[ApiError | None, 
     tokens = doc.get("tokens")
     if type(tokens) is not list:
         return invalid("'tokens' must be an array of token ids, or of such arrays.", "tokens"), 0
-    flat = itertools.chain.from_iterable(item if type(item) is list else (item,) for item in tokens)
-    listed = list(itertools.islice(flat, IDS_MAX + 1))
+    listed: list[Any] = []
+    for item in tokens:
+        if type(item) is list:
+            listed += item
+        else:
+            listed.append(item)
+        if len(listed) > IDS_MAX:
+            break
     return (ids.complaint(listed, "tokens"), 1) if listed else (None, 1)
 
 

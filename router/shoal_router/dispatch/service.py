@@ -76,8 +76,8 @@ class Service:
     def on_engines(self) -> None:
         """The table, the replicas or what they say of themselves changed: each request reads what follows from it."""
         infos = [handle.info for handle in self.handles.values() if handle.info is not None]
-        sizes = [self.table.vocab_size, *(info.vocab_size for info in infos)]
-        lengths = [self.table.context_tokens, *(info.context_tokens for info in infos)]
+        sizes = [self.table.vocab_size, *[info.vocab_size for info in infos]]
+        lengths = [self.table.context_tokens, *[info.context_tokens for info in infos]]
         self.vocab_size = min((size for size in sizes if size is not None), default=None)
         self.context_tokens = max((length for length in lengths if length is not None), default=None)
 

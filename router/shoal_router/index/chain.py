@@ -16,7 +16,7 @@ _STEPS = ((256, 2 << 10), (512, 8 << 10), (1 << 10, 64 << 10), (2 << 10, 1 << 20
 
 
 def _boundaries() -> tuple[int, ...]:
-    starts = (0, *(until for _, until in _STEPS[:-1]))
+    starts = (0, *[until for _, until in _STEPS[:-1]])
     return tuple(
         end for start, (step, until) in zip(starts, _STEPS, strict=True) for end in range(start + step, until + 1, step)
     )

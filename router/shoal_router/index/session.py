@@ -70,7 +70,7 @@ def _start(body: dict[str, Any], prompt: model.Prompt) -> int:
 
 def _text(content: object) -> bytes:
     if isinstance(content, list):
-        texts = (part.get("text") for part in content if isinstance(part, dict))
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
         content = "".join(text for text in texts if isinstance(text, str))
     return content[:_START_BYTES].encode("utf-8", "surrogatepass") if isinstance(content, str) else b""
 
