@@ -179,7 +179,7 @@ def check(api: Api, doc: dict[str, Any], vocab_size: int | None, context_tokens:
     if complaint is not None:
         return complaint
     rid = doc.get("rid")
-    choices = doc.get("n")
+    choices = doc.get("n") if api.generates else None  # elsewhere it is nobody's field, and unchecked
     if api is apis.GENERATE:
         complaint, choices = _check_sampling(doc.get("sampling_params"))
         if complaint is not None:

@@ -34,7 +34,8 @@ def parse(body: bytes) -> EngineInfo | None:
         return None
     if not isinstance(info, dict) or info.get("status") not in ("ready", None):
         return None
-    states = [state for state in info.get("internal_states") or () if isinstance(state, dict)]
+    listed = info.get("internal_states")
+    states = [state for state in listed if isinstance(state, dict)] if isinstance(listed, list) else []
     effective = [_integer(state.get("effective_max_running_requests_per_dp")) for state in states]
     running = sum(value for value in effective if value) or _integer(info.get("max_running_requests"))
     return EngineInfo(
