@@ -23,7 +23,7 @@ from shoal_bench.router import bodies, load, wrk
 
 RATE_HZ: Final = 400
 CONNECTIONS: Final = 32
-STREAMS: Final = 1_000
+STREAMS: Final = 2_000
 PACES_MS: Final = range(190, 210)
 """Streams have one of these, so that tokens come in groups as from batches, not all at once."""
 ENDLESS_TOKENS: Final = 1_000_000
