@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import fcntl
 import hashlib
+import io
 import os
 import platform
 import shutil
@@ -44,6 +45,8 @@ _MYPY: Final = (
     # This is no place to find type errors: `make lint` has all packages at hand, a build only what runs.
     "warn_unused_ignores = False\n[mypy-httptools.*,xxhash.*]\nignore_missing_imports = True\n"
 )
+_EAGER: Final = "Treating generator comprehension as list"
+"""What mypyc warns of: code that reads lazy, and is so only interpreted. Bodies have millions of ids."""
 
 Progress = Callable[[str], None]
 
@@ -161,9 +164,16 @@ def compile_into(target: Path, sources: Path | None = None) -> None:
         (work / "mypy.ini").write_text(_MYPY)
         os.chdir(work / "sources")  # relative paths: module names, tracebacks, and nothing of this machine inside
         words = ["--config-file", str(work / "mypy.ini"), "--cache-dir", str(work / "mypy"), *compiled_files(Path())]
-        extensions = mypycify(
-            words, opt_level=OPTIMISATION, debug_level=DEBUGGING, group_name=PACKAGE, target_dir=str(work / "c")
-        )
+        said = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(said):
+                extensions = mypycify(
+                    words, opt_level=OPTIMISATION, debug_level=DEBUGGING, group_name=PACKAGE, target_dir=str(work / "c")
+                )
+        finally:
+            print(said.getvalue(), end="", flush=True)
+        if _EAGER in said.getvalue():
+            raise BuildError("A generator that would run eagerly where it is compiled: write a list, or a loop.")
         for extension in extensions:  # a newer C compiler may find new things to warn about in generated code
             extension.extra_compile_args.append("-Wno-error")
         command = build_ext(Distribution({"name": PACKAGE, "ext_modules": extensions}))

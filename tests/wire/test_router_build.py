@@ -39,3 +39,22 @@ def test_in_this_process_too(name: str, pytestconfig: pytest.Config) -> None:
     module = importlib.import_module(".".join(Path(name).relative_to(ROOT / "router").with_suffix("").parts))
     assert module.__file__ is not None
     assert module.__file__.endswith(".py") == (pytestconfig.getoption("--router") == "interpreted")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_both_builds_decide_the_same(seed: int, pytestconfig: pytest.Config) -> None:
+    """Anything a client or engine may send, and a simulated fleet: equal to the last bit."""
+    if pytestconfig.getoption("--router") != "compiled":
+        pytest.skip("needs --router compiled, which is the other build")
+    compiled, interpreted = (_decisions(folder, seed) for folder in (routerbuild.folder(), ROOT / "router"))
+    assert len(interpreted) > 5000
+    assert [pair for pair in zip(compiled, interpreted, strict=True) if pair[0] != pair[1]][:3] == []
+
+
+def _decisions(folder: Path, seed: int) -> list[str]:
+    path = os.pathsep.join(map(str, (folder, ROOT / "crds", ROOT / "tests" / "support")))
+    argv = [sys.executable, "-P", "-m", "shoal_testing.decisions", str(seed)]
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+    said = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert said.returncode == 0, said.stderr
+    return said.stdout.splitlines()
