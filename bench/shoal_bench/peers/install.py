@@ -12,16 +12,20 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 import build_compiled
 from shoal_bench import results
+from shoal_bench.peers import interpreter
 
 LOCKS: Final = results.ROOT / "bench" / "peers"
-PACKAGES: Final = {"sglang-router": "sglang-router", "smg": "smg", "vllm-router": "vllm-router"}
+PACKAGES: Final = {"sglang-router": "sglang-router", "smg": "smg", "vllm-router": "vllm-router", "dynamo": "ai-dynamo"}
 """Peer and its distribution on PyPI."""
+LEFT_OUT: Final = {"dynamo": "aisimulate"}
+"""Peer and a dependency that PyPI holds only as a stub, which fetches the real one from elsewhere."""
 DEBIAN: Final = {"nginx": "nginx-light", "wrk": "wrk"}
 """Program and its Debian package."""
 OURS: Final = ("shoal", "shoal-interpreted")
@@ -70,7 +74,7 @@ def compiled_router() -> Path:
 def version(name: str) -> str:
     """What a reader must know to get the same."""
     if name in OURS:
-        return metadata.version("shoal")
+        return f"{metadata.version('shoal')} on {interpreter.chosen().describe()}"
     if name in DEBIAN:
         flag = "-v" if name == "nginx" else "--version"
         command = [str(_ensure_debian(name) / name), flag]
@@ -86,10 +90,13 @@ def version(name: str) -> str:
 
 def lock(name: str) -> None:
     """Writes a peer's lock with the newest versions."""
-    words = ("--universal", "--generate-hashes", "--no-emit-index-url", "--no-emit-find-links", "--no-header")
-    target = LOCKS / f"{name}.txt"
-    _uv("pip", "compile", "--quiet", "--upgrade", *words, "--python-version", "3.11", "-", "-o", str(target),
-        text=PACKAGES[name])  # fmt: skip
+    words = ["--universal", "--generate-hashes", "--no-emit-index-url", "--no-emit-find-links", "--no-header"]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as overrides:
+        if name in LEFT_OUT:
+            overrides.write(f"{LEFT_OUT[name]} ; python_version < '3'\n")
+            overrides.flush()
+        words += ["--override", overrides.name, "--python-version", "3.11", "-", "-o", str(LOCKS / f"{name}.txt")]
+        _uv("pip", "compile", "--quiet", "--upgrade", *words, text=PACKAGES[name])
 
 
 def _ensure_debian(name: str) -> Path:

@@ -7,14 +7,13 @@ router says that all engines are usable. Used by bench-router and bench-routing.
 
 import json
 import os
-import sys
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from shoal_bench import processes
-from shoal_bench.peers import install, nginx
+from shoal_bench.peers import install, interpreter, nginx
 
 READY_DEADLINE_S: Final = 60.0
 INTERPRETED: Final = "shoal-interpreted"
@@ -56,6 +55,8 @@ def start(
     which may be something that sets its surroundings up first, from `router_folder`: by default as it ships, compiled,
     or for `shoal-interpreted` the sources themselves.
     """
+    if name == "dynamo":
+        raise UnsupportedError("dynamo's engines are workers on its own request plane; see peers.dynamo")
     own_name = POLICIES.get(name, {}).get(policy)
     if own_name is None:
         raise UnsupportedError(f"{name} has no policy {policy}")
@@ -109,7 +110,8 @@ def _shoal(
     (folder / "routes.json").write_text(json.dumps(table))
     (folder / "replicas.json").write_text(json.dumps({"replicas": replicas}))
     admin_port = processes.free_port()
-    argv = [sys.executable, "-m", *module, "--host", _HOST, "--port", str(port), "--admin-port", str(admin_port),
+    program = str(interpreter.chosen().program)
+    argv = [program, "-m", *module, "--host", _HOST, "--port", str(port), "--admin-port", str(admin_port),
             "--routes", str(folder / "routes.json"), "--replicas", str(folder / "replicas.json"),
             "--listen-after-term-s", "0", *words]  # fmt: skip
     facts = {"admin": f"http://{_HOST}:{admin_port}"}

@@ -21,7 +21,7 @@ from shoal_bench.peers import install
 from shoal_bench.router import bodies, measure, report, wrk
 
 COMMAND: Final = "make bench-router"
-QUICK_ROUTERS: Final = ("shoal", "sglang-router", "smg", "vllm-router", "vllm-router:round_robin", "nginx")
+QUICK_ROUTERS: Final = ("shoal", "sglang-router", "smg", "vllm-router", "vllm-router:round_robin", "dynamo", "nginx")
 ROUTERS: Final = (*QUICK_ROUTERS, "shoal-interpreted")
 ENGINES: Final = 2
 ENGINE_DEADLINE_S: Final = 20.0

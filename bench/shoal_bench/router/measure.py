@@ -5,6 +5,7 @@ Each measure is taken by itself: one that fails is a sentence, and the others go
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
@@ -16,8 +17,8 @@ from urllib.parse import urlsplit
 import uvloop
 
 from shoal_bench import processes, results
-from shoal_bench.peers import launch
-from shoal_bench.router import bodies, load, wrk
+from shoal_bench.peers import dynamo, launch
+from shoal_bench.router import answers, bodies, load, wrk
 
 DIRECT: Final = "engine, direct"
 """The name under which the engines' own limit goes."""
@@ -26,6 +27,8 @@ PACES_MS: Final = range(190, 210)
 ENDLESS_TOKENS: Final = 1_000_000
 BURST_TOKENS: Final = 8
 SLICE_S: Final = 1.0
+STREAMS_FEW: Final = 200
+BUSY_SHARE: Final = 0.5
 FILES_RESERVED: Final = 256
 STREAMS_SHARE: Final = 0.88
 """Of the connections that files allow: Shoal closes idle ones above 0.9, and a stream is idle until it has asked."""
@@ -42,14 +45,16 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """Its name in rows: routing by cache goes without saying, and nginx knows nothing else than turns."""
-        plain = self.policy == "cache_aware" or self.name == "nginx"
+        """Its name in rows: routing by cache goes without saying, and so do turns where nothing else is to be had."""
+        plain = self.policy == "cache_aware" or self.name in ("nginx", dynamo.NAME)
         return self.name if plain else f"{self.name}, {self.policy.replace('_', ' ')}"
 
 
 def entry(text: str) -> Entry:
     """Of `name` or `name:policy`. Raises ValueError for what cannot be started."""
     name, _, policy = text.partition(":")
+    if text == dynamo.NAME:
+        return Entry(name, "round_robin")
     if name not in launch.POLICIES:
         raise ValueError(f"no router {name}; there are {', '.join(launch.POLICIES)}")
     policy = policy or next(iter(launch.POLICIES[name]))
@@ -76,8 +81,8 @@ class Plan:
     burst: int = 500
 
 
-QUICK: Final = Plan(rounds=1, warm_s=1, small_s=3, long_s=3, latency_s=3, settle_s=1, window_s=3)
-FULL: Final = Plan(rounds=5, warm_s=1, small_s=5, long_s=5, latency_s=5, settle_s=1, window_s=5)
+QUICK: Final = Plan(rounds=1, warm_s=1, small_s=2, long_s=2, latency_s=2, settle_s=0.5, window_s=2)
+FULL: Final = Plan(rounds=4, warm_s=1, small_s=4, long_s=4, latency_s=4, settle_s=1, window_s=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,9 @@ def router(chosen: Entry, stage: Stage, number: int, *, many: bool) -> Taken:
     """
     taken = Taken()
     base = number * 10_000_000
+    if chosen.name == dynamo.NAME:
+        _dynamo(stage, base, taken)
+        return taken
     with _started(chosen, stage, taken) as one:
         if one is not None:
             taken.samples["rss_mb"] = one.rss_mb()
@@ -145,6 +153,23 @@ def router(chosen: Entry, stage: Stage, number: int, *, many: bool) -> Taken:
             _guard(taken, "prompt350k_rps", lambda: _long(one, stage, base, taken))
             _guard(taken, "ttfb_ms_500_long", lambda: _long_burst([one.url], stage, base, taken))
     return taken
+
+
+def _dynamo(stage: Stage, base: int, taken: Taken) -> None:
+    """Its workers are no light engines: they bear few streams, and their own latency is unknown. What is told apart
+    from them is taken: the CPU of the frontend, its memory at rest, and rates that bring it to its limit."""
+    few = dataclasses.replace(stage, plan=dataclasses.replace(stage.plan, streams=STREAMS_FEW))
+    folder, port = stage.folder / dynamo.NAME, processes.free_port()
+    try:
+        with dynamo.running(answers.MODEL, port, folder, stage.place.router, stage.place.engines) as one:
+            time.sleep(stage.plan.settle_s)
+            taken.samples["rss_mb"] = one.rss_mb()
+            _guard(taken, "cpu_us_per_chunk", lambda: _streams(one, few, taken))
+            taken.samples.pop("rss_mb_2000_streams", None)
+            _guard(taken, "small_rps", lambda: _small(one, stage, base, taken))
+            _guard(taken, "prompt350k_rps", lambda: _long(one, stage, base, taken))
+    except processes.NotReadyError as error:
+        taken.failures["start"] = str(error)
 
 
 @contextlib.contextmanager
@@ -200,20 +225,39 @@ def _wrk(stage: Stage, script: Path, url: str, seconds: float, first_number: int
 
 def _small(one: processes.Process, stage: Stage, base: int, taken: Taken) -> None:
     _wrk(stage, stage.small, one.url, stage.plan.warm_s, base)
-    before_s = one.cpu_s()
-    result = _wrk(stage, stage.small, one.url, stage.plan.small_s, base + 1_000_000)
-    spent_s = one.cpu_s() - before_s
-    taken.samples["small_rps"] = result.rps
-    taken.samples["cpu_us_per_request"] = spent_s / result.requests * 1e6
+    _saturated(
+        one, stage, stage.small, stage.plan.small_s, base + 1_000_000, taken, ("small_rps", "cpu_us_per_request")
+    )
 
 
 def _long(one: processes.Process, stage: Stage, base: int, taken: Taken) -> None:
     _wrk(stage, stage.long, one.url, stage.plan.warm_s, base + 2_000_000)
+    measures = ("prompt350k_rps", "cpu_us_per_prompt350k")
+    _saturated(one, stage, stage.long, stage.plan.long_s, base + 3_000_000, taken, measures)
+
+
+def _saturated(
+    one: processes.Process,
+    stage: Stage,
+    script: Path,
+    seconds: float,
+    first_number: int,
+    taken: Taken,
+    measures: tuple[str, str],
+) -> None:
+    """Rate and CPU a request under as much as wrk can send. A rate at which the router had much time left is not its
+    own: something else was the limit."""
     before_s = one.cpu_s()
-    result = _wrk(stage, stage.long, one.url, stage.plan.long_s, base + 3_000_000)
+    result = _wrk(stage, script, one.url, seconds, first_number)
     spent_s = one.cpu_s() - before_s
-    taken.samples["prompt350k_rps"] = result.rps
-    taken.samples["cpu_us_per_prompt350k"] = spent_s / result.requests * 1e6
+    taken.samples[measures[1]] = spent_s / result.requests * 1e6
+    share = spent_s / result.seconds
+    if share < BUSY_SHARE:
+        raise load.LoadError(
+            f"it used {share:.0%} of its core at {result.rps:.0f}/s: engines or generator were the limit"
+        )
+    taken.samples[measures[0]] = result.rps
+    taken.facts[f"{measures[0]}_core"] = share
 
 
 def _latency(one: processes.Process, stage: Stage, base: int, taken: Taken) -> None:

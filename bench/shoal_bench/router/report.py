@@ -52,11 +52,13 @@ PLOTS: Final[Mapping[str, Sequence[str]]] = {
 
 
 _FACTS: Final[Mapping[str, Sequence[str]]] = {
+    "small_rps": ("small_rps_core",),
+    "prompt350k_rps": ("prompt350k_rps_core",),
     "added_ms_p50": ("at_rps", "direct_ms_p50"),
     "added_ms_p99": ("at_rps", "direct_ms_p99"),
     "rss_mb_10000_streams": ("streams",),
 }
-"""What else a measure's rows say."""
+"""What else a measure's rows say; `core`: how much of its core the router used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,9 @@ def rows(collected: Collected) -> list[results.Row]:
             if collected.policies[router]:
                 one["policy"] = collected.policies[router]
             for fact in _FACTS.get(name, ()):
-                one[fact] = results.rounded(results.summarise(collected.facts[router, fact]).median)
+                if (router, fact) in collected.facts:
+                    shown = "core" if fact.endswith("_core") else fact
+                    one[shown] = results.rounded(results.summarise(collected.facts[router, fact]).median)
             made.append(one)
     return made
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_bench.peers import install, launch, nginx
+from shoal_bench.peers import dynamo, install, launch, nginx
 from shoal_bench.routing import fastclock
 
 
@@ -22,7 +22,7 @@ def test_lock_pins_the_peer_with_hashes_and_no_addresses(name: str) -> None:
 
 def test_every_lock_belongs_to_a_peer_that_can_be_started() -> None:
     assert {path.stem for path in install.LOCKS.glob("*.txt")} == set(install.PACKAGES)
-    assert set(install.PACKAGES) <= set(launch.POLICIES)
+    assert set(install.PACKAGES) - {dynamo.NAME} <= set(launch.POLICIES)
 
 
 def test_only_plain_modules_are_told_of_another_clock(pytestconfig: pytest.Config) -> None:
@@ -44,6 +44,8 @@ def test_router_without_the_policy_is_not_started(tmp_path: Path) -> None:
         launch.start("sglang-router", "least_loaded", ["http://127.0.0.1:1"], 1, tmp_path)
     with pytest.raises(launch.UnsupportedError):
         launch.start("unheard-of", "cache_aware", ["http://127.0.0.1:1"], 1, tmp_path)
+    with pytest.raises(launch.UnsupportedError, match="request plane"):
+        launch.start("dynamo", "round_robin", ["http://127.0.0.1:1"], 1, tmp_path)
 
 
 def test_nginx_passes_streams_on_and_keeps_connections() -> None:
