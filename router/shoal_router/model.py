@@ -187,7 +187,7 @@ class CostTerms:
     work_s: float
     """Prefill of this request's uncached tokens there."""
     price: float
-    """Factor on `work_s`: 1 + beta * min(waiting per replica, 50)."""
+    """Factor on `work_s`: 1 + beta * min(waiting for it, 50) + crowd * work_s."""
     interference_s: float
     kv_pressure_s: float
     """Shortage of KV tokens or of running slots there."""

@@ -83,6 +83,7 @@ def cheapest(
     among: Iterable[loads.Load],
     favoured: loads.Load | None,
     stream_s: float,
+    crowd: float,
     now: float,
     rng: random.Random,
 ) -> Choice | None:
@@ -98,7 +99,7 @@ def cheapest(
         matching |= bits
     best_cost = math.inf
     if favoured is not None:
-        best_cost = terms(query, favoured, stream_s, now).cost_s - cost.TIE_S
+        best_cost = terms(query, favoured, stream_s, crowd, now).cost_s - cost.TIE_S
     tied: list[loads.Load] = []
     timing = None
     cached_before = -1
@@ -111,7 +112,7 @@ def cheapest(
             uncached = prompt_tokens - cached
             need = uncached + kv_output
             work = timing.a_s + uncached * (timing.b_s + timing.c_s * (cached + 0.5 * uncached))
-        total = work * load.price + load.interference_s
+        total = work * (load.price + crowd * work) + load.interference_s
         if total > best_cost:
             continue
         if load.pending:
@@ -135,19 +136,20 @@ def _cached(levels: Sequence[tuple[int, int, int]], bit: int) -> int:
     return 0
 
 
-def terms(query: Query, load: loads.Load, stream_s: float, now: float) -> model.CostTerms:
+def terms(query: Query, load: loads.Load, stream_s: float, crowd: float, now: float) -> model.CostTerms:
     """All that `cheapest` adds up for one replica, by name."""
     matched_tokens, _ = query.matched(load)
     uncached = query.prompt_tokens - matched_tokens
     work_s = load.timing.prefill_s(uncached, matched_tokens)
     busy_s = load.busy_s(now)
+    price = load.price + crowd * work_s
     pressure_s = cost.kv_pressure_s(load, uncached + query.kv_output, stream_s)
     return model.CostTerms(
         replica=load.replica.name,
-        cost_s=busy_s + work_s * load.price + load.interference_s + pressure_s,
+        cost_s=busy_s + work_s * price + load.interference_s + pressure_s,
         busy_s=busy_s,
         work_s=work_s,
-        price=load.price,
+        price=price,
         interference_s=load.interference_s,
         kv_pressure_s=pressure_s,
         prompt_tokens=query.prompt_tokens,

@@ -10,8 +10,9 @@ from collections.abc import Set
 from shoal_api import routes
 from shoal_router import model
 from shoal_router.index import mirror, owners, sessions
+from shoal_router.metrics import rate
 from shoal_router.policy import binding as bindings
-from shoal_router.policy import choice, sizes
+from shoal_router.policy import choice, cost, sizes
 from shoal_router.policy import load as loads
 from shoal_router.policy import timing as timings
 
@@ -22,6 +23,8 @@ _ERROR_TOKENS = 256
 _ERROR_SHARE = 0.05
 _EVICT_SHARE = 0.01
 _STREAM_S = 10.0
+_CROWD_S = 60.0
+"""Over so long is measured how many requests a replica gets."""
 
 
 class Pool:
@@ -41,6 +44,7 @@ class Pool:
         self.owners = owners.Owners()
         self.sessions = sessions.Sessions(SESSIONS_MAX)
         self.sizes = sizes.Sizes()
+        self._bindings = rate.Rate(_CROWD_S)
 
     def configure(self, service: routes.Service) -> None:
         """A new route table: timing constants that changed start anew, the rest of what was learned stays."""
@@ -143,14 +147,18 @@ class Pool:
                 favoured = None
         seen = choice.candidates(query, routable, favoured, self._by_bit, excluded, self._rng)
         stream_s = self.sizes.life_s.value_or(_STREAM_S)
-        return choice.cheapest(query, seen, favoured, stream_s, now, self._rng)
+        return choice.cheapest(query, seen, favoured, stream_s, self._crowd(now), now, self._rng)
 
     def explain(self, query: choice.Query, now: float) -> list[model.CostTerms]:
         """Every routable replica with its terms, cheapest first."""
         stream_s = self.sizes.life_s.value_or(_STREAM_S)
+        crowd = self._crowd(now)
         return sorted(
-            (choice.terms(query, load, stream_s, now) for load in self.routable), key=lambda terms: terms.cost_s
+            [choice.terms(query, load, stream_s, crowd, now) for load in self.routable], key=lambda terms: terms.cost_s
         )
+
+    def _crowd(self, now: float) -> float:
+        return cost.crowd((self._bindings.value(now) or 0.0) / max(1, len(self.routable)))
 
     def bind(self, chosen: choice.Choice, now: float) -> bindings.Binding:
         """Reserve: requests, prefill seconds, KV tokens; and the mirror holds the prompt from now on."""
@@ -178,6 +186,7 @@ class Pool:
         load.pending_s += bound.work_s
         if chosen.matched_tokens:
             load.hits.add(1.0, now)
+        self._bindings.add(1.0, now)
         load.refill()
         if self.owners.entries > self._entries_max:
             self._bound_memory()
