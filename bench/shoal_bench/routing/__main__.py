@@ -81,8 +81,7 @@ def _run(wanted: Sequence[plan.Job], known: Mapping[str, Workload], folder: Path
         else:
             took_s.setdefault(job.workload, []).append(found.wall_s)
     print(f"{len(wanted) - len(todo)} of {len(wanted)} runs are there")
-    for program in {routers.ROUTERS[job.router].program for job in todo}:
-        install.ensure(program)
+    todo = _installed(todo)
     while todo:
         job = todo[0]
         left_s = plan.left_s(todo, known, took_s)
@@ -99,6 +98,18 @@ def _run(wanted: Sequence[plan.Job], known: Mapping[str, Workload], folder: Path
             took_s.setdefault(job.workload, []).append(record.wall_s)
             print(f"  {_line(record)}", flush=True)
         todo.pop(0)
+
+
+def _installed(todo: Sequence[plan.Job]) -> list[plan.Job]:
+    """Those whose program can be had; the others are said and left out."""
+    missing = set()
+    for program in sorted({routers.ROUTERS[job.router].program for job in todo}):
+        try:
+            install.ensure(program)
+        except install.InstallError as error:
+            missing.add(program)
+            print(f"  {program} cannot be installed: {error}", file=sys.stderr)
+    return [job for job in todo if routers.ROUTERS[job.router].program not in missing]
 
 
 def _line(record: runs.Record) -> str:

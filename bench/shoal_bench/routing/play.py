@@ -17,6 +17,8 @@ from shoal_cli.replay.outcome import Outcome
 
 SEED: Final = 1
 PROGRESS_EVERY_S: Final = 15.0
+CONCURRENCY_MAX: Final = 8192
+"""More than are ever open: a request that waits in the client would hide what the router makes users wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ async def play(workload: Workload, read: trace.Trace, url: str, model: str, engi
     pace = drive.Pace(
         speedup=workload.compression * workload.arrivals_factor,
         think_max_s=workload.think_max_s,
+        concurrency_max=CONCURRENCY_MAX,
         grace_s=workload.grace_s / workload.compression,
         seed=SEED,
     )
@@ -47,8 +50,7 @@ async def play(workload: Workload, read: trace.Trace, url: str, model: str, engi
             asyncio.create_task(samples.watch(engine_urls, workload.compression, taken)),
             asyncio.create_task(_progress(recorder, workload.compression)),
         ]
-        if workload.duration_s is not None:
-            asyncio.get_running_loop().call_later(workload.duration_s / workload.compression, driver.stop)
+        asyncio.get_running_loop().call_later(sending_s(workload, read) / workload.compression, driver.stop)
         cpu_s = time.process_time()
         try:
             await driver.finish(_work(workload, read, driver))
@@ -62,6 +64,15 @@ async def play(workload: Workload, read: trace.Trace, url: str, model: str, engi
         if isinstance(one, Exception) and not isinstance(one, asyncio.CancelledError):
             raise one
     return Played(recorder.outcomes, taken, wall_s, cpu_s)
+
+
+def sending_s(workload: Workload, read: trace.Trace) -> float:
+    """Seconds of the model in which requests are sent; what is in flight then has `grace_s`, so a run always ends."""
+    if workload.duration_s is not None:
+        return workload.duration_s
+    if read.kind != "mooncake":
+        raise ValueError(f"{workload.name}: a closed loop needs a duration")
+    return read.arrivals[-1].at_s / workload.arrivals_factor + 1.0
 
 
 async def _work(workload: Workload, read: trace.Trace, driver: drive.Driver) -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from shoal_bench.routing import __main__ as command
-from shoal_bench.routing import plan, routers, workloads
+from shoal_bench.routing import plan, play, routers, workloads
+from shoal_cli.replay import trace
 
 REPEATS = {"a": {"shoal": 2, "smg": 1}, "b": {"shoal": 2}}
 
@@ -42,3 +43,9 @@ def test_the_planned_runs_are_of_known_workloads_and_routers_and_fit_the_budget(
 
 def test_traces_of_all_workloads_are_in_the_repository() -> None:
     assert all(one.trace.is_file() for one in workloads.FULL.values())
+
+
+def test_a_run_always_ends() -> None:
+    read = {one.trace: trace.read(one.trace, limit=40) for one in workloads.FULL.values()}
+    for one in (*workloads.FULL.values(), *command.QUICK_WORKLOADS.values()):
+        assert 0 < play.sending_s(one, read[one.trace]) < 3600
