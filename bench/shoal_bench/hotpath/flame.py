@@ -19,6 +19,7 @@ _MARGIN: Final = 10
 _CHARACTER: Final = 6.1
 """Width of one at the size of text used; a box shows as many as fit."""
 _LEGEND_ROW: Final = 18
+_SANS: Final = "DejaVu Sans, Verdana, sans-serif"
 _LEGEND_COLUMNS: Final = 4
 COLOURS: Final[Mapping[str, str]] = {
     stages.WRITES: "#d98b6a",
@@ -95,7 +96,7 @@ def render(title: str, found: Mapping[Stack, int]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="10">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-        f'<text x="{_MARGIN}" y="21" font-size="13" font-family="DejaVu Sans, Verdana, sans-serif">{escape(title)}</text>',
+        f'<text x="{_MARGIN}" y="21" font-size="13" font-family="{_SANS}">{escape(title)}</text>',
         *(_drawn(one, floor) for one in drawn),
         *_legend(floor + 12),
         "</svg>",
@@ -133,4 +134,4 @@ def _legend(top: int) -> Iterator[str]:
         x = _MARGIN + place % _LEGEND_COLUMNS * column
         y = top + place // _LEGEND_COLUMNS * _LEGEND_ROW
         yield f'<rect x="{x:.0f}" y="{y}" width="12" height="12" rx="1" fill="{colour}"/>'
-        yield f'<text x="{x + 18:.0f}" y="{y + 10}" font-size="11" font-family="DejaVu Sans, Verdana, sans-serif">{escape(stage)}</text>'
+        yield f'<text x="{x + 18:.0f}" y="{y + 10}" font-size="11" font-family="{_SANS}">{escape(stage)}</text>'
