@@ -10,6 +10,13 @@ COMMANDS = (
     Command("local", "shoal_local.cli", "local", "Run a real Kubernetes on this machine, with GPU-like nodes.", "cli"),
     Command("demo", "shoal_cli.demo.command", "demo", "The whole path on this machine, shown as it happens.", "dev"),
     Command("replay", "shoal_cli.replay.command", "replay", "Send a recorded trace to an endpoint and report.", "cli"),
+    Command(
+        "simulate",
+        "shoal_cli.simulate.command",
+        "simulate",
+        "Send a recorded trace through a fleet in virtual time.",
+        "operator,router,sim,cli",
+    ),
     Command("status", "shoal_cli.status", "status", "Show ModelServices, their replicas and why they are so.", "cli"),
     Command("explain", "shoal_cli.explain", "explain", "Why a replica count or a routing choice is what it is.", "cli"),
     Command("plan", "shoal_cli.plan", "plan", "Show what the operator would make of a manifest.", "operator,cli"),

@@ -1,10 +1,14 @@
-"""One scenario from start to end: a workload, a policy and a fleet of equal replicas. Deterministic by its seed."""
+"""One scenario from start to end: a workload, a policy and a fleet of equal replicas, fixed in number or scaled.
+
+Deterministic by its seed.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shoal_api import routes
 from shoal_fleet import results
+from shoal_fleet.autoscale import Autoscaler, Scaling, Tick
 from shoal_fleet.clients import Clients, Pace
 from shoal_fleet.clock import Clock
 from shoal_fleet.fleet import Fleet, Outcome, Patience
@@ -22,6 +26,8 @@ class Scenario:
     model: EngineModel
     policy: str = registry.PRODUCTION
     replicas: int = 8
+    """Ignored where `scaling` says how many."""
+    scaling: Scaling | None = None
     pace: Pace = field(default_factory=Pace)
     patience: Patience = field(default_factory=Patience)
     queue: routes.Queue = field(default_factory=routes.Queue)
@@ -39,6 +45,8 @@ class Run:
     outcomes: tuple[Outcome, ...]
     samples: tuple[results.Sample, ...]
     summary: results.Summary
+    ticks: tuple[Tick, ...] = ()
+    """Decisions of the scaler."""
 
 
 def service_of(scenario: Scenario) -> routes.Service:
@@ -56,10 +64,11 @@ def sampled(fleet: Fleet) -> results.Sample:
 
 
 def run(scenario: Scenario, progress: Callable[[Fleet], None] | None = None) -> Run:
-    """Runs it. `progress` is called at every sample."""
-    fleet = Fleet(Clock(), registry.make(scenario.policy, service_of(scenario), scenario.seed), scenario.patience)
-    for number in range(scenario.replicas):
-        fleet.add_replica(f"replica-{number}", scenario.model)
+    """Runs it. `progress` is called at every sample. Raises ValueError for a policy that cannot be scaled by."""
+    if scenario.scaling is not None and scenario.policy != registry.PRODUCTION:
+        raise ValueError(f"the scaler reads the router's state, which policy {scenario.policy} does not have")
+    service = service_of(scenario)
+    fleet = Fleet(Clock(), registry.make(scenario.policy, service, scenario.seed), scenario.patience)
     samples: list[results.Sample] = []
 
     def sample() -> None:
@@ -68,9 +77,17 @@ def run(scenario: Scenario, progress: Callable[[Fleet], None] | None = None) -> 
             progress(fleet)
         fleet.clock.after(scenario.sample_every_s, sample, background=True)
 
+    scaler = None
+    if scenario.scaling is not None:
+        scaler = Autoscaler(fleet, scenario.model, scenario.scaling, service.timing[GPU])
+        scaler.start()
+    else:
+        for number in range(scenario.replicas):
+            fleet.add_replica(f"replica-{number}", scenario.model)
     sample()
     Clients(fleet, scenario.workload, scenario.pace).start()
     fleet.run()
     ended_s = max((one.ended_s for one in fleet.outcomes), default=0.0)
-    summary = results.summarize(fleet.outcomes, samples, ended_s * scenario.replicas)
-    return Run(tuple(fleet.outcomes), tuple(samples), summary)
+    replica_s = scaler.replica_s(fleet.clock.now_s) if scaler is not None else ended_s * scenario.replicas
+    summary = results.summarize(fleet.outcomes, samples, replica_s)
+    return Run(tuple(fleet.outcomes), tuple(samples), summary, tuple(scaler.ticks) if scaler is not None else ())

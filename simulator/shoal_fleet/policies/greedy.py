@@ -1,6 +1,6 @@
-"""Least predicted time to first token, at once: the production pool and cost, without the queue and so without a price.
+"""Least predicted time to first token, at once: the production index, timing and costs, without price and queue.
 
-What the price and the late binding are measured against. Nobody ever waits in the router, so the factor on work is 1.
+What the price and the late binding are measured against.
 """
 
 import random
@@ -10,7 +10,13 @@ from shoal_fleet.policies.production import GPU, request_of
 from shoal_fleet.policies.protocol import OnPlaced, OnRefused
 from shoal_fleet.workload import Job
 from shoal_router import model
-from shoal_router.policy import binding, pool
+from shoal_router.policy import binding, choice, pool
+
+RETRY_AFTER_S = 5.0
+
+
+def _seconds(terms: model.CostTerms) -> float:
+    return terms.busy_s + terms.work_s + terms.interference_s + terms.kv_pressure_s
 
 
 class _Bound:
@@ -41,6 +47,7 @@ class Greedy:
 
     def __init__(self, service: routes.Service, rng: random.Random) -> None:
         self._pool = pool.Pool(service, rng)
+        self._rng = rng
 
     def add(self, replica: str, kv_tokens: int, running_max: int, now_s: float) -> None:
         load = self._pool.add(model.Replica(replica, f"http://{replica}", replica, gpu=GPU), now_s)
@@ -55,11 +62,16 @@ class Greedy:
         self._pool.remove(replica)
 
     def submit(self, job: Job, on_placed: OnPlaced, on_refused: OnRefused, now_s: float) -> None:
-        chosen = self._pool.choose(self._pool.query(request_of(job)), frozenset(), now_s)
-        if chosen is None:
-            on_refused("no_replica", 5.0)
-        else:
-            on_placed(_Bound(self._pool, self._pool.bind(chosen, now_s)))
+        made = self._pool
+        query = made.query(request_of(job))
+        known = made.explain(query, now_s)
+        if not known:
+            on_refused("no_replica", RETRY_AFTER_S)
+            return
+        self._rng.shuffle(known)  # equal ones at random
+        best = min(known, key=_seconds)
+        chosen = choice.Choice(query, made.loads[best.replica], _seconds(best))
+        on_placed(_Bound(made, made.bind(chosen, now_s)))
 
     def next_wake_s(self) -> float | None:
         return None
