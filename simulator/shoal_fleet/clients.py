@@ -86,7 +86,7 @@ class _Session:
     def __init__(self, clients: Clients, conversation: Conversation) -> None:
         self._clients = clients
         self._conversation = conversation
-        self._running: set[SubAgent] = set()
+        self._running: list[SubAgent] = []
         self._blocked: int | None = None
         self._done = False
 
@@ -98,7 +98,7 @@ class _Session:
         clients = self._clients
         for agent in self._conversation.subagents:
             if agent.after == after and agent.turns:
-                self._running.add(agent)
+                self._running.append(agent)
                 delay_s = agent.delay_s / clients.pace.speed
                 clients.fleet.clock.after(delay_s, functools.partial(self._agent_turn, agent, 0))
 
@@ -122,7 +122,7 @@ class _Session:
 
     def _agent_turn(self, agent: SubAgent, index: int) -> None:
         if index == len(agent.turns):
-            self._running.discard(agent)
+            self._running = [one for one in self._running if one is not agent]
             if self._blocked is not None:
                 index, self._blocked = self._blocked, None
                 self._turn(index)

@@ -74,8 +74,8 @@ class Fleet:
     def remove_replica(self, name: str) -> None:
         """What it still holds fails."""
         engine = self.engines.pop(name)
+        self.policy.remove(name, self.clock.now_s)  # first: what fails makes room, and nobody must be sent there
         engine.stop()
-        self.policy.remove(name, self.clock.now_s)
 
     def submit(self, job: Job, done: Done) -> None:
         self.in_flight += 1

@@ -1,0 +1,1 @@
+"""What the scaler does with a step of load and with a wave, in virtual time. `make bench-autoscaling`."""
