@@ -3,7 +3,7 @@
 Tables show medians over the runs made; where there are several, the least and the greatest beside. For `__main__`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from shoal_bench import results, tables
@@ -28,8 +28,10 @@ _COLUMNS: Final[Sequence[tuple[str, str, bool]]] = (
     ("failed", "failed", False),
 )
 """Heading, measure, and whether the spread over runs is shown."""
-STRAINED_SHARE: Final = 0.85
+STRAINED_SHARE: Final = 0.7
 """Of the machine, or of one core for the router and the client: beyond it a run says something about the machine."""
+DAGGER: Final = " †"
+_COUNTED: Final = ("machine", "router", "client")
 
 
 def rows(records: Sequence[Record]) -> list[results.Row]:
@@ -70,7 +72,8 @@ def text(records: Sequence[Record], workloads: Mapping[str, Workload], machine: 
     parts = [f"Machine: {results.describe(machine)}", "### Targets", _verdicts(medians(found))]
     for name, workload in workloads.items():
         if any(record.workload == name for record in records):
-            parts += [f"### {workload.title} (`{name}`)", _workload_table(name, found), _about(name, workload, found)]
+            table = _workload_table(name, found, strained(records, name))
+            parts += [f"### {workload.title} (`{name}`)", table, _about(name, workload, found)]
     parts += ["### Routers", _routers(records), "### What the machine did", _machine_table(records, workloads)]
     return "\n\n".join(parts)
 
@@ -99,14 +102,23 @@ def _heading(measure: str) -> str:
     return {"ttft_s_mean": "mean TTFT, s", "ttft_s_p99": "p99 TTFT, s", "hit_rate": "hit rate"}.get(measure, measure)
 
 
-def _workload_table(workload: str, found: Mapping[Key, Sequence[float]]) -> str:
+def strained(records: Sequence[Record], workload: str) -> set[str]:
+    """Routers with a run in which the machine, the router or the client was too busy."""
+    return {
+        one.router
+        for one in records
+        if one.workload == workload and max(one.cpu[part] for part in _COUNTED) > STRAINED_SHARE
+    }
+
+
+def _workload_table(workload: str, found: Mapping[Key, Sequence[float]], busy: Collection[str]) -> str:
     lines = []
     for name in ROUTERS:
         runs = found.get((workload, name, "requests"))
         if runs is None:
             continue
         cells = [_cell(measure, found.get((workload, name, measure)), spread) for _, measure, spread in _COLUMNS]
-        lines.append((name, *cells, str(len(runs))))
+        lines.append((name + DAGGER * (name in busy), *cells, str(len(runs))))
     return tables.table(("router", *(heading for heading, _, _ in _COLUMNS), "runs"), lines)
 
 

@@ -87,8 +87,8 @@ def test_tables_show_medians_and_spread_and_misses() -> None:
 def test_strained_runs_are_said() -> None:
     busy = RECORDS[0].to_json() | {"cpu": {**CPU, "client": 0.9}}
     strained = runs.Record(**{**busy, "figures": RECORDS[0].figures})
-    assert "| yes |" in report.text([strained], workloads.FULL, {})
-    assert "| yes |" not in report.text([RECORDS[0]], workloads.FULL, {})
+    assert "shoal †" in report.text([strained, *RECORDS[2:]], workloads.FULL, {})
+    assert "†" not in report.text(RECORDS, workloads.FULL, {})
 
 
 def test_the_typical_run_is_the_median_one() -> None:
