@@ -88,6 +88,14 @@ bench-hot-path: $(STAMP) ## Where the router's time goes: profiles, flame graphs
 bench-routing: $(STAMP) ## Traces through simulated engines behind each router (about 45 minutes, goes on where it was stopped; QUICK=1: under 5)
 	@$(BIN)/python -m shoal_bench.routing $(if $(QUICK),--quick) $(ARGS)
 
+.PHONY: bench-policy
+bench-policy: $(STAMP) ## The policy in virtual time: study, constants swept, cross-check (4 minutes; QUICK=1: under one; SHOAL_TRACES=DIR)
+	@$(BIN)/python -m shoal_bench.policy $(if $(QUICK),--quick) $(ARGS)
+
+.PHONY: bench-autoscaling
+bench-autoscaling: $(STAMP) ## What the scaler does with a step and a wave, in virtual time (2 minutes; QUICK=1: seconds)
+	@$(BIN)/python -m shoal_bench.autoscaling $(if $(QUICK),--quick) $(ARGS)
+
 .PHONY: docs
 docs: $(STAMP) ## Regenerate what is generated: CRDs, the chart's copy, reference tables
 	@$(BIN)/shoal crds
