@@ -108,7 +108,7 @@ def machine() -> dict[str, str]:
         "CPU": _cpu_model(),
         "cores": str(len(os.sched_getaffinity(0))),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
         "Python": platform.python_version(),
         "commit": _commit(),
     }
