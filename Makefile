@@ -12,9 +12,11 @@ PACKAGES := crds operator router simulator localcluster cli
 PYTEST := $(BIN)/python -P -m pytest
 # Much of the suite waits. tests/support/shoal_testing/parallel.py says who shares a process; ARGS=-n0 takes one.
 PARALLEL := --numprocesses 3 --no-loadscope-reorder
-# What may differ between the two builds of the router. The long waits of test_router_failures.py are taken once.
-INTERPRETED_TOO := $(wildcard tests/unit/router_* tests/property/test_router_*.py) tests/property/test_sse_scanner.py \
-  tests/property/test_body_splices.py $(filter-out %_failures.py,$(wildcard tests/wire/test_router_*.py))
+# `make test` has router processes compiled, and what tests import interpreted. These are run the other way round too.
+COMPILED_TOO := tests/unit/router_io tests/unit/router_policy $(wildcard tests/property/test_router_*.py) \
+  tests/property/test_sse_scanner.py tests/property/test_body_splices.py tests/wire/test_router_build.py
+# The long waits of test_router_failures.py are taken once.
+INTERPRETED_TOO := $(filter-out %_failures.py,$(wildcard tests/wire/test_router_*.py))
 
 .PHONY: help
 help: ## List the targets
@@ -56,10 +58,14 @@ lint: $(STAMP) ## Ruff, mypy, import-linter, codespell, CRD drift
 
 .PHONY: test
 test: controlplane compiled ## Unit, property, golden, wire, real kube-apiserver, chart, end to end; the router compiled
-	@$(PYTEST) $(PARALLEL) --router compiled $(ARGS)
+	@$(PYTEST) $(PARALLEL) --router processes $(ARGS)
+
+.PHONY: test-compiled
+test-compiled: compiled ## Unit and property tests of the router once more, on its compiled modules
+	@$(PYTEST) $(PARALLEL) --router compiled $(COMPILED_TOO) $(ARGS)
 
 .PHONY: test-interpreted
-test-interpreted: $(STAMP) ## The router's own tests once more, on its sources as they are
+test-interpreted: $(STAMP) ## Wire tests of the router once more, on its sources as they are
 	@$(PYTEST) $(PARALLEL) --router interpreted $(INTERPRETED_TOO) $(ARGS)
 
 .PHONY: test-fast

@@ -6,17 +6,20 @@ Bodies with any JSON in any place, heads, streams cut anywhere, an engine's word
 Run by tests/wire/test_router_build.py, once with each build. Raises where the router does, which it never may.
 """
 
+import functools
 import json
 import random
 import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
+from shoal_fleet import model
+from shoal_fleet.fleet import Outcome
 from shoal_router.dispatch import api, checks, engine, reply, splice, sse
 from shoal_router.index import caller, request
 from shoal_router.metrics import histogram
 from shoal_router.server import head
-from shoal_testing import routersim
+from shoal_testing import fleets
 
 BODIES: Final = 1500
 HEADS: Final = 1000
@@ -143,25 +146,36 @@ def answers(rng: random.Random) -> Iterator[str]:
 
 
 def fleet(rng: random.Random) -> Iterator[str]:
-    made = routersim.Fleet(replicas=5, kv_tokens=200_000, prefill_tokens_per_s=8000)
-    at = 0.0
+    """State and figures after every request."""
+    made = fleets.fleet(model.study(8000, 200_000, fleets.BLOCK_TOKENS), 5, seed=rng.randrange(100))
+    lines: list[str] = []
+
+    def done(outcome: Outcome) -> None:
+        found = made.policy.state(made.clock.now_s)
+        lines.append("" if found is None else found.model_dump_json())
+        lines.append(repr((outcome.replica, outcome.first_s, outcome.cached_predicted, outcome.ttft_predicted_s)))
+
+    at_s = 0.0
     for number in range(REQUESTS):
-        at += rng.expovariate(15.0)
+        at_s += rng.expovariate(15.0)
         document, length = rng.randrange(12), rng.randrange(1, 40)
         blocks = (*range(document * 1000, document * 1000 + length), 100_000 + number)
-        size = len(blocks) * routersim.BLOCK_TOKENS - rng.randrange(500)
-        job = routersim.Job(blocks, size, 1 + rng.randrange(300), rng.randrange(40))
-        made.at(at, lambda job=job: made.submit(job))  # type: ignore[misc]
-    for until in range(1, 60):
-        made.run(float(until))
-        yield made.core.state(made.now).model_dump_json()
-        yield repr((made.ttfts[-1:], made.cached_tokens, made.predicted_error))
-    counters = made.core.counters
-    yield show([counters.ttft.cumulative((0.1, 1.0, 10.0)), counters.ttft.sum_s, histogram.bucket(0.3)])
+        job = fleets.job(blocks, 1 + rng.randrange(300), rng.randrange(40))
+        made.clock.at(at_s, functools.partial(made.submit, job, done))
+    made.run()
+    yield from lines
+
+
+def durations(rng: random.Random) -> Iterator[str]:
+    found = histogram.Histogram()
+    for _ in range(HEADS):
+        value_s = rng.choice((0.0, 1e-9, 1.0, rng.expovariate(1.0), rng.expovariate(0.001), 1e9))
+        found.add(value_s)
+        yield show([histogram.bucket(value_s), found.count, found.sum_s, found.cumulative((0.1, 1.0, 10.0))])
 
 
 def main(seed: int) -> None:
-    for made in (bodies, heads, streams, answers, fleet):
+    for made in (bodies, heads, streams, answers, fleet, durations):
         rng = random.Random(f"{seed} {made.__name__}")
         for line in made(rng):
             print(f"{made.__name__}: {line}")
