@@ -10,6 +10,7 @@ from shoal_cli.__main__ import main
 from shoal_cli.replay import trace
 from shoal_cli.simulate import jobs
 from shoal_fleet import prefix
+from shoal_testing import markdown
 
 ROOT = Path(__file__).parents[3]
 MOONCAKE = ROOT / "examples/traces/mooncake-sample.jsonl"
@@ -37,6 +38,15 @@ def test_policies_are_compared_and_written(tmp_path: Path) -> None:
     for one in found[0]["runs"].values():
         assert (one["requests"], one["failed"]) == (120, 0)
         assert one["ttft_s"]["p50"] > 0
+
+
+def test_the_documented_command_runs() -> None:
+    commands = [one for one in markdown.commands() if one.words[:2] == ("shoal", "simulate")]
+    (command,) = [one for one in commands if one.where.startswith("docs/simulate.md")]
+    words = [str(ROOT / word) if word.startswith("examples/") else word for word in command.words[2:]]
+    done = _run(*words)
+    assert done.exit_code == 0, done.output
+    assert "round_robin" in done.output
 
 
 def test_conversations_run_closed_loop(tmp_path: Path) -> None:
