@@ -78,9 +78,9 @@ test-engine: controlplane ## End to end with two real SGLang engines on the CPU 
 	@$(PYTEST) tests/engine --engine-env .test-engine $(ARGS)
 
 .PHONY: bench
-bench: $(STAMP) ## Hit rate of the coding-agent replay through four simulated replicas, and the binding's time
+bench: compiled ## Hit rate of the coding-agent replay through four simulated replicas, and the binding's time
 	@$(BIN)/python bench/replay_hit_rate.py
-	@$(BIN)/python bench/router_binding.py
+	@PYTHONPATH=build/compiled $(BIN)/python bench/router_binding.py
 
 .PHONY: bench-router
 bench-router: $(STAMP) ## Data path beside sglang-router, smg, vllm-router and nginx (about 20 minutes; QUICK=1: under 5)

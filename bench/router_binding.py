@@ -1,6 +1,7 @@
 """How long the router's policy takes to hash a prompt, to bind a request and to release it, by number of replicas.
 
-    python bench/router_binding.py
+    PYTHONPATH=build/compiled python bench/router_binding.py    # as it ships, after `make compiled`
+    python bench/router_binding.py                              # the sources
 
 Prints a table; asserts nothing. Budgets: binding at most 50 us at 64 replicas, 150 us at 1,000; a 400 KB prompt hashed
 in well under 1 ms. `warm`: next turns of sessions (100 KB and growing); `cold`: 4 KB prompts never seen;
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from shoal_api import routes
-from shoal_router import model
+from shoal_router import build, model
 from shoal_router.admission import core, ticket
 from shoal_router.index import chain
 from shoal_router.policy import binding
@@ -98,6 +99,7 @@ def show(name: str, figures_us: list[float]) -> str:
 
 def main() -> None:
     cases: dict[str, Callable[[], Iterator[model.Request]]] = {"warm": warm, "cold": cold, "shared": shared}
+    print(f"shoal-router {build.describe()}")
     print("replicas case        bind us p50      p99   first token + finish us p50      p99")
     for replicas in (8, 64, 1000):
         for name, make in cases.items():

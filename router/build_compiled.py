@@ -38,7 +38,7 @@ LINK: Final = ROOT / "build" / "compiled"
 COMPILE_DEADLINE_S: Final = 1800.0
 LOCK_DEADLINE_S: Final = COMPILE_DEADLINE_S
 KEPT_BUILDS: Final = 4
-# -O3 was no faster, and took longer. Debug information would triple the size and names no Python line.
+# -O3 was no faster. Debug information adds two thirds to the size and names no Python line.
 OPTIMISATION, DEBUGGING = "2", "0"
 _MYPY: Final = (
     "[mypy]\nstrict = True\n"

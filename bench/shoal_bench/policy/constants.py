@@ -41,10 +41,12 @@ CONSTANTS: Final = (
 
 @contextmanager
 def set_to(constant: Constant | None, value: float | None) -> Iterator[None]:
-    """Inside, the constant has that value; None changes nothing. For the sources as they are, not for compiled ones."""
+    """Inside, the constant has that value; None changes nothing. Fails on compiled modules."""
     if constant is None or value is None:
         yield
         return
+    if not str(constant.module.__file__).endswith(".py"):
+        raise RuntimeError(f"{constant.module.__file__} is compiled: its constants are inside")
     before = getattr(constant.module, constant.attribute)
     setattr(constant.module, constant.attribute, type(before)(value))
     try:
