@@ -13,6 +13,8 @@ from shoal_router.timers import Wheel
 
 BACKLOG: Final = 4096
 NEAR_LIMIT: Final = 0.9
+UNUSED_S: Final = 1.0
+"""A connection that has sent nothing for so long may be closed to make room."""
 
 
 @dataclass(slots=True)
@@ -43,6 +45,8 @@ class Listener:
         self.draining = False
         """Every answer from now on closes its connection."""
         self._open: set[Connection] = set()
+        self._new: dict[Connection, float] = {}
+        """Accepted, and no request yet: when, in that order."""
         self._idle: dict[Connection, None] = {}
         """In the order in which they became idle."""
         self._server: Any = None
@@ -66,36 +70,50 @@ class Listener:
 
     def opened(self, connection: Connection) -> bool:
         """False: there is no room for this one."""
-        if len(self._open) >= self.limits.connections * NEAR_LIMIT and self._idle:
-            oldest = next(iter(self._idle))
-            del self._idle[oldest]
-            oldest.close_idle()
+        now_s = self.now()
+        if len(self._open) >= self.limits.connections * NEAR_LIMIT:
+            self._make_room(now_s)
         if len(self._open) >= self.limits.connections:
             self.refused_connections += 1
             return False
         self._open.add(connection)
-        self._idle[connection] = None
+        self._new[connection] = now_s
         return True
+
+    def _make_room(self, now_s: float) -> None:
+        """Close the connection that has been idle longest; where none is, one that was opened and never used. One that
+        was opened just now is about to send its request."""
+        oldest = next(iter(self._idle), None)
+        if oldest is None:
+            oldest = next(iter(self._new), None)
+            if oldest is None or self._new[oldest] > now_s - UNUSED_S:
+                return
+        self._forget(oldest)
+        oldest.close_idle()
+
+    def _forget(self, connection: Connection) -> None:
+        self._new.pop(connection, None)
+        self._idle.pop(connection, None)
 
     def closed(self, connection: Connection) -> None:
         self._open.discard(connection)
-        self._idle.pop(connection, None)
+        self._forget(connection)
         if not self._open:
             self._empty.set()
 
     def busy(self, connection: Connection) -> None:
-        self._idle.pop(connection, None)
+        self._forget(connection)
 
     def idle(self, connection: Connection) -> None:
         self._idle[connection] = None
         self.wheel.arm(connection, self.now() + self.limits.idle_s)
 
     def stop_accepting(self) -> None:
-        """Close the socket and every idle connection."""
+        """Close the socket and every connection without a request."""
         if self._server is not None:
             self._server.close()
             self._server = None
-        for connection in list(self._idle):
+        for connection in (*self._new, *self._idle):
             connection.close_idle()
         if not self._open:
             self._empty.set()
