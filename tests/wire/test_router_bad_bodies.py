@@ -162,7 +162,7 @@ _PASSED = {
     "generate ids": (_GENERATE, json.dumps({"input_ids": [1, 2]}).encode()),
     "tokenize": ("/v1/tokenize", b'{"model": "tiny-llama", "prompt": "x"}'),
     "detokenize": ("/v1/detokenize", b'{"model": "tiny-llama", "tokens": [1, 2]}'),
-    "unknown field": ("/v1/detokenize", b'{"model": "tiny-llama", "tokens": [1, 2], "n": "many"}'),
+    "unknown field of another kind": ("/v1/detokenize", b'{"model": "tiny-llama", "tokens": [1, 2], "n": "many"}'),
 }
 
 
