@@ -19,7 +19,7 @@ OURS: Final = "#1f6f8b"
 OTHERS: Final = "#b4bec6"
 LIMITS: Final = "#e3e7ea"
 """For what is no router but a bound, such as the engines alone."""
-SERIES: Final = (OURS, "#d1842f", "#6c8f4e", "#8b5f8f", "#7a7f85", "#b0483f")
+SERIES: Final = (OURS, "#d1842f", "#6c8f4e", "#8b5f8f", "#7a7f85", "#b0483f", "#c9b037", "#4f4a8c")
 
 _STYLE: Final[Any] = {
     "svg.hashsalt": "shoal",
