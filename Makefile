@@ -95,7 +95,7 @@ bench-routing: $(STAMP) ## Traces through simulated engines behind each router (
 	@$(BIN)/python -m shoal_bench.routing $(if $(QUICK),--quick) $(ARGS)
 
 .PHONY: bench-policy
-bench-policy: $(STAMP) ## The policy in virtual time: study, constants swept, cross-check (4 minutes; QUICK=1: under one; SHOAL_TRACES=DIR)
+bench-policy: $(STAMP) ## The policy in virtual time: study, constants swept, cross-check (6 minutes; QUICK=1: under two; SHOAL_TRACES=DIR)
 	@$(BIN)/python -m shoal_bench.policy $(if $(QUICK),--quick) $(ARGS)
 
 .PHONY: bench-autoscaling
