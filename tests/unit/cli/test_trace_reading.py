@@ -107,4 +107,6 @@ def test_committed_samples_are_what_the_demo_needs() -> None:
     assert len(agents.conversations) >= 40
     assert max(turn.input_tokens for one in agents.conversations for turn in one.turns) <= 120_000
     assert len(trace.read(samples / "mooncake-sample.jsonl").arrivals) == 500
-    assert sum(path.stat().st_size for path in samples.iterdir()) < 500_000
+    small = ("coding-agents-sample.jsonl.gz", "mooncake-sample.jsonl")
+    assert sum((samples / name).stat().st_size for name in small) < 500_000
+    assert sum(path.stat().st_size for path in samples.iterdir()) < 4_000_000  # those of the routing benchmark, too
