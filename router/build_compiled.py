@@ -9,7 +9,6 @@ puts it into the wheel that the router's image installs; tests and benchmarks ca
 
 import argparse
 import contextlib
-import fcntl
 import hashlib
 import io
 import os
@@ -20,7 +19,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -38,6 +37,7 @@ LINK: Final = ROOT / "build" / "compiled"
 COMPILE_DEADLINE_S: Final = 1800.0
 LOCK_DEADLINE_S: Final = COMPILE_DEADLINE_S
 KEPT_BUILDS: Final = 4
+"""Each is 4 MB."""
 # -O3 was no faster. Debug information adds two thirds to the size and names no Python line.
 OPTIMISATION, DEBUGGING = "2", "0"
 _MYPY: Final = (
@@ -70,7 +70,9 @@ def ensure(progress: Progress = _silent, root: Path = ROOT) -> Path:
 
 def cache() -> Path:
     """Per-user folder of all builds."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal" / "compiled"
+    from shoal_local import buildcache  # not at the top: an image compiles without the local cluster
+
+    return buildcache.folder("compiled")
 
 
 def key_of(package: Path, api: Path) -> str:
@@ -87,43 +89,37 @@ def key_of(package: Path, api: Path) -> str:
 
 
 def _build(progress: Progress, root: Path) -> Path:
+    from shoal_local import buildcache
+
     cache().mkdir(parents=True, exist_ok=True)
-    with _locked(cache() / ".lock", progress), tempfile.TemporaryDirectory(prefix=".building-", dir=cache()) as name:
+    told = "Another process is compiling the router; waiting for it"
+    with buildcache.locked(cache() / ".lock", LOCK_DEADLINE_S, told, progress, BuildError):
+        published, fresh = _publish(progress, root)
+        if fresh:
+            buildcache.prune(published, KEPT_BUILDS)
+    return published
+
+
+def _publish(progress: Progress, root: Path) -> tuple[Path, bool]:
+    """The build of these sources, and whether it was made just now."""
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=cache()) as name:
         copy = Path(name) / "sources"
         _copy_sources(root, copy)  # what is hashed is what is compiled, whoever edits meanwhile
         published = cache() / key_of(copy / PACKAGE, copy / "shoal_api")
-        if not published.is_dir():
-            progress("Compiling the router (about 1.5 minutes, once per state of its sources)")
-            started = time.monotonic()
-            _compile_apart(copy, Path(name) / "built")
-            (Path(name) / "built").rename(published)
-            progress(f"Compiled the router in {time.monotonic() - started:.0f} s")
-            _prune(published)
-    return published
+        if published.is_dir():
+            return published, False
+        progress("Compiling the router (about 1.5 minutes, once per state of its sources)")
+        started = time.monotonic()
+        _compile_apart(copy, Path(name) / "built")
+        (Path(name) / "built").rename(published)
+        progress(f"Compiled the router in {time.monotonic() - started:.0f} s")
+    return published, True
 
 
 def _copy_sources(root: Path, to: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(root / "router" / PACKAGE, to / PACKAGE, ignore=ignored)
     shutil.copytree(root / "crds" / "shoal_api", to / "shoal_api", ignore=ignored)
-
-
-@contextlib.contextmanager
-def _locked(path: Path, progress: Progress) -> Iterator[None]:
-    with path.open("a+") as handle:
-        deadline, told = time.monotonic() + LOCK_DEADLINE_S, False
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not told:
-                    progress("Another process is compiling the router; waiting for it")
-                    told = True
-                if time.monotonic() > deadline:
-                    raise BuildError(f"{path} is still locked by another build; is it stuck?") from None
-                time.sleep(0.2)
-        yield
 
 
 def _compile_apart(sources: Path, target: Path) -> None:
@@ -137,13 +133,6 @@ def _compile_apart(sources: Path, target: Path) -> None:
         raise BuildError(f"compiling the router did not end within {COMPILE_DEADLINE_S:.0f} s") from None
     if done.returncode:
         raise BuildError("compiling the router failed:\n" + "\n".join(done.stdout.splitlines()[-30:]))
-
-
-def _prune(newest: Path) -> None:
-    """Keeps the builds used last; each is 4 MB. We hold the lock."""
-    builds = [path for path in newest.parent.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    for path in sorted(builds, key=lambda each: each.stat().st_mtime, reverse=True)[KEPT_BUILDS:]:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def compile_into(target: Path, sources: Path | None = None) -> None:

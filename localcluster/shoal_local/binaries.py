@@ -6,25 +6,22 @@ all.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from shoal_local import gobuild
+from shoal_local import buildcache, gobuild
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "helm")
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
 _PROGRAM = "controlplane"
 _LOCK_DEADLINE_S = gobuild.BUILD_DEADLINE_S
 _KEPT_BUILDS = 4
+"""Each is 160 MB."""
 
 
 def _silent(_line: str) -> None:
@@ -45,8 +42,7 @@ def sources() -> Path:
 
 def cache_root() -> Path:
     """Per-user folder of all builds."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "shoal" / "controlplane"
+    return buildcache.folder("controlplane")
 
 
 def key_of(folder: Path) -> str:
@@ -92,30 +88,12 @@ def ensure(progress: gobuild.Progress = _silent) -> Path:
     folder = sources()
     published = cache_root() / key_of(folder)
     published.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(cache_root() / ".lock", progress):
+    told = "Another process is building the control plane; waiting for it"
+    with buildcache.locked(cache_root() / ".lock", _LOCK_DEADLINE_S, told, progress, gobuild.BuildError):
         if missing_programs(published):
             _build_into(folder, published, progress)
-            _prune(published)
+            buildcache.prune(published, _KEPT_BUILDS)
     return published
-
-
-@contextlib.contextmanager
-def _locked(path: Path, progress: gobuild.Progress) -> Iterator[None]:
-    with path.open("a+") as handle:
-        deadline = time.monotonic() + _LOCK_DEADLINE_S
-        told = False
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not told:
-                    progress("Another process is building the control plane; waiting for it")
-                    told = True
-                if time.monotonic() > deadline:
-                    raise gobuild.BuildError(f"{path} is still locked by another build; is it stuck?") from None
-                time.sleep(0.2)
-        yield
 
 
 def _build_into(folder: Path, published: Path, progress: gobuild.Progress) -> None:
@@ -138,27 +116,3 @@ def _check_runs(folder: Path) -> None:
     said = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     if said.returncode != 0 or gobuild.KUBERNETES_VERSION not in said.stdout:
         raise gobuild.BuildError(f"the build does not run: {said.stdout}{said.stderr}")
-
-
-def _prune(newest: Path) -> None:
-    """Keeps the builds used last: each is 160 MB."""
-    builds = [path for path in newest.parent.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    for path in sorted(builds, key=lambda each: each.stat().st_mtime, reverse=True)[_KEPT_BUILDS:]:
-        shutil.rmtree(path, ignore_errors=True)
-    for path in newest.parent.glob(".building-*"):  # left by a build that was killed; we hold the lock
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def main() -> None:
-    """`python -m shoal_local.binaries`: build if needed, print the folder."""
-    try:
-        folder = ensure(lambda line: print(line, file=sys.stderr, flush=True))
-    except gobuild.BuildError as error:
-        raise SystemExit(str(error)) from error
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
-    print(folder)
-
-
-if __name__ == "__main__":
-    main()

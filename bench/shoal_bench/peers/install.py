@@ -20,6 +20,7 @@ from typing import Final
 import build_compiled
 from shoal_bench import results
 from shoal_bench.peers import interpreter
+from shoal_local import buildcache
 
 LOCKS: Final = results.ROOT / "bench" / "peers"
 PACKAGES: Final = {"sglang-router": "sglang-router", "smg": "smg", "vllm-router": "vllm-router", "dynamo": "ai-dynamo"}
@@ -46,7 +47,7 @@ def ensure(name: str) -> Path:
     if name in DEBIAN:
         return _ensure_debian(name)
     lock = LOCKS / f"{name}.txt"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal" / "peers"
+    cache = buildcache.folder("peers")
     environment = cache / f"{name}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"{name}.lock").open("w") as guard:

@@ -7,13 +7,14 @@ guessed. Called by `peers.launch`, and by reports, which print `describe`.
 """
 
 import functools
-import os
 import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from shoal_local import buildcache
 
 TIMED: Final = """
 import time
@@ -66,8 +67,7 @@ def _output(command: list[str]) -> str:
 
 def _environment(program: Path) -> Path:
     """An environment of that interpreter which sees the packages of this one."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal" / "peers"
-    folder = cache / f"shoal-{program.name}"
+    folder = buildcache.folder("peers") / f"shoal-{program.name}"
     subprocess.run(
         [str(program), "-m", "venv", "--without-pip", str(folder)], check=True, capture_output=True, timeout=DEADLINE_S
     )

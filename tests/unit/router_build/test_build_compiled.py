@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import build_compiled
+from shoal_local import buildcache
 
 ROUTER = build_compiled.ROOT / "router"
 
@@ -111,5 +112,5 @@ def test_builds_used_longest_ago_go(tmp_path: Path) -> None:
         (tmp_path / str(number)).mkdir()
         os.utime(tmp_path / str(number), (number, number))
     (tmp_path / ".lock").touch()
-    build_compiled._prune(tmp_path / "0")
+    buildcache.prune(tmp_path / "0", build_compiled.KEPT_BUILDS)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "2", "3", "4", "5"]
