@@ -1,15 +1,18 @@
 """Plots of the routing runs: quantiles of the time to first token by router, its distribution, spread over time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from shoal_bench import plots
+from shoal_bench import plots, results
 from shoal_bench.routing.routers import ROUTERS
 from shoal_bench.routing.runs import Record
 
 QUANTILES: Final = (("mean", "ttft_s_mean"), ("p50", "ttft_s_p50"), ("p90", "ttft_s_p90"), ("p99", "ttft_s_p99"))
 _SMOOTH_SAMPLES: Final = 8
+
+Line = tuple[Sequence[float], Sequence[float]]
+"""Places and values."""
 
 
 def write(folder: Path, records: Sequence[Record], workloads: Mapping[str, str]) -> list[Path]:
@@ -44,37 +47,41 @@ def _quantiles(path: Path, records: Sequence[Record], names: Sequence[str], titl
                     if one.workload == name and one.router == router and measure in one.figures.measures
                 ]
                 if found:
-                    values[router] = sorted(found)[(len(found) - 1) // 2]
-                    spread[router] = (min(found), max(found))
+                    summary = results.summarise(found)
+                    values[router], spread[router] = summary.median, (summary.low, summary.high)
             title = f"{titles[name]}\n{label}, s" if column == 0 else f"{label}, s"
             plots.draw_bars(axes[row * len(QUANTILES) + column], title, values, spread=spread)
     plots.save(figure, path)
 
 
 def _distribution(path: Path, records: Sequence[Record], names: Sequence[str], titles: Mapping[str, str]) -> None:
+    def curve(one: Record) -> Line:
+        found = one.figures.ttft_curve
+        return found, [place / (len(found) - 1) for place in range(len(found))]
+
     figure, axes = plots.figure(rows=len(names))
     for panel, name in zip(axes, names, strict=True):
-        lines = {}
-        for router in ROUTERS:
-            one = typical(records, name, router)
-            if one is not None:
-                curve = one.figures.ttft_curve
-                lines[router] = (curve, [place / (len(curve) - 1) for place in range(len(curve))])
         panel.set_xscale("log")
+        lines = _typical_lines(records, name, curve)
         plots.draw_lines(panel, titles[name], lines, x_label="TTFT, s", y_label="share of requests")
     plots.save(figure, path)
 
 
 def _spread(path: Path, records: Sequence[Record], names: Sequence[str], titles: Mapping[str, str]) -> None:
+    def spread(one: Record) -> Line:
+        return one.spread_at_s, smooth(one.spread_requests, _SMOOTH_SAMPLES)
+
     figure, axes = plots.figure(rows=len(names))
     for panel, name in zip(axes, names, strict=True):
-        lines = {}
-        for router in ROUTERS:
-            one = typical(records, name, router)
-            if one is not None:
-                lines[router] = (one.spread_at_s, smooth(one.spread_requests, _SMOOTH_SAMPLES))
+        lines = _typical_lines(records, name, spread)
         plots.draw_lines(panel, titles[name], lines, x_label="s of the model", y_label="requests, most - least")
     plots.save(figure, path)
+
+
+def _typical_lines(records: Sequence[Record], workload: str, line: Callable[[Record], Line]) -> dict[str, Line]:
+    """A line of each router's typical run, of those that were run."""
+    found = {router: typical(records, workload, router) for router in ROUTERS}
+    return {router: line(one) for router, one in found.items() if one is not None}
 
 
 def smooth(values: Sequence[float], width: int) -> list[float]:
