@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from shoal_fleet.percentiles import rank
+
 Row = dict[str, Any]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -45,10 +47,10 @@ def summarise(samples: Collection[float]) -> Summary:
 
 def percentile(values: Iterable[float], share: float) -> float:
     """Nearest rank: the smallest value that at least `share` of all are not above. Raises ValueError without values."""
-    ordered = sorted(values)
-    if not ordered:
+    found = rank(sorted(values), share)
+    if found is None:
         raise ValueError("no values")
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+    return found
 
 
 def rounded(value: float, digits: int = 4) -> float:

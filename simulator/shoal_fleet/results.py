@@ -9,20 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from shoal_fleet.fleet import Outcome
+from shoal_fleet.percentiles import Percentiles, percentiles
 
 WINDOW_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Percentiles:
-    """Exact, by the nearest rank; None without samples."""
-
-    samples: int
-    mean: float | None
-    p50: float | None
-    p90: float | None
-    p99: float | None
-    max: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +110,9 @@ def summarize(outcomes: Sequence[Outcome], samples: Sequence[Sample], replica_s:
         prompt_tokens=prompt,
         cached_tokens=cached,
         output_tokens=output,
-        ttft_s=percentiles(one.ttft_s for one in done),
+        ttft_s=percentiles(_known(one.ttft_s for one in done)),
         e2e_s=percentiles(one.ended_s - one.arrived_s for one in done),
-        decode_tokens_per_s_per_user=percentiles(_decode_speed(one) for one in done),
+        decode_tokens_per_s_per_user=percentiles(_known(_decode_speed(one) for one in done)),
         tokens_per_replica_minute=(prompt + output) / replica_s * 60 if replica_s else None,
         spread_requests=_mean([_range([one.requests for one in each.replicas.values()]) for each in used]),
         spread_waiting_tokens=_mean([_range([one.waiting_tokens for one in each.replicas.values()]) for each in used]),
@@ -131,20 +120,8 @@ def summarize(outcomes: Sequence[Outcome], samples: Sequence[Sample], replica_s:
         prefill_share=_mean([share for shares in busy for share in shares]),
         cached_error=sum(abs(off) for off, _ in error) / weight if weight else None,
         cached_bias=sum(off for off, _ in error) / weight if weight else None,
-        ttft_ratio=percentiles(_ttft_ratio(one) for one in done),
+        ttft_ratio=percentiles(_known(_ttft_ratio(one) for one in done)),
         by_replica=dict(sorted(by_replica.items())),
-    )
-
-
-def percentiles(values: Iterable[float | None]) -> Percentiles:
-    ordered = sorted(value for value in values if value is not None)
-    return Percentiles(
-        samples=len(ordered),
-        mean=math.fsum(ordered) / len(ordered) if ordered else None,
-        p50=_rank(ordered, 0.5),
-        p90=_rank(ordered, 0.9),
-        p99=_rank(ordered, 0.99),
-        max=ordered[-1] if ordered else None,
     )
 
 
@@ -166,8 +143,8 @@ def busy_shares(samples: Sequence[Sample]) -> list[list[float]]:
     return found
 
 
-def _rank(ordered: Sequence[float], share: float) -> float | None:
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 def _mean(values: Sequence[float]) -> float | None:

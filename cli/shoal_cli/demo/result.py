@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 
 from shoal_cli.replay import results
 from shoal_cli.replay.outcome import Ending, Outcome
+from shoal_fleet import percentiles
 
 LATE_S = 6.0
 """An error event later than this after the kill is not the kill's: a router sees a death within 5 s, and the client and
@@ -45,8 +46,8 @@ class Result:
     ended_with_error_event: int
     hit_rate: float | None
     hit_rate_bound: float | None
-    ttft_s: results.Percentiles
-    decode_tokens_per_s_per_user: results.Percentiles
+    ttft_s: percentiles.Percentiles
+    decode_tokens_per_s_per_user: percentiles.Percentiles
     errors: dict[str, int]
     error_examples: dict[str, str]
     marks: Marks

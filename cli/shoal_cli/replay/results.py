@@ -4,28 +4,16 @@
 the replay, also where think times and the engines run at a speed-up.
 """
 
-import math
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from shoal_cli.replay.outcome import Ending, Outcome
+from shoal_fleet.percentiles import Percentiles, percentiles, rank
 
 RECENT_S = 10.0
 RECENT_MAX = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Percentiles:
-    """Exact, by the nearest rank: the smallest sample that at least that share of samples does not exceed."""
-
-    samples: int
-    mean: float | None
-    p50: float | None
-    p90: float | None
-    p99: float | None
-    max: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,25 +135,6 @@ def summarize(outcomes: Sequence[Outcome], *, wall_s: float, speedup: float, gpu
         error_examples={outcome.error: outcome.detail for outcome in reversed(broken)},
         replicas=dict(sorted(Counter(outcome.replica for outcome in done if outcome.replica).items())),
     )
-
-
-def percentiles(samples: Sequence[float]) -> Percentiles:
-    ordered = sorted(samples)
-    return Percentiles(
-        samples=len(ordered),
-        mean=math.fsum(ordered) / len(ordered) if ordered else None,
-        p50=rank(ordered, 0.5),
-        p90=rank(ordered, 0.9),
-        p99=rank(ordered, 0.99),
-        max=ordered[-1] if ordered else None,
-    )
-
-
-def rank(ordered: Sequence[float], share: float) -> float | None:
-    """Nearest-rank percentile of sorted samples; None without samples."""
-    if not ordered:
-        return None
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def _hit_rate(outcomes: Sequence[Outcome]) -> float | None:

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from shoal_cli.replay import results
+from shoal_fleet import percentiles
 
 REFRESH_S = 0.5
 LINE_S = 5.0
@@ -90,7 +91,7 @@ def _rows(summary: results.Summary) -> list[tuple[str, str]]:
     return rows
 
 
-def _spread(name: str, spread: results.Percentiles, shown: Callable[[float | None], str]) -> list[tuple[str, str]]:
+def _spread(name: str, spread: percentiles.Percentiles, shown: Callable[[float | None], str]) -> list[tuple[str, str]]:
     return [(f"{name} p50 / p90 / p99", f"{shown(spread.p50)} / {shown(spread.p90)} / {shown(spread.p99)}")]
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from shoal_cli.replay import results
 from shoal_cli.replay.outcome import Ending, Outcome, Usage
+from shoal_fleet import percentiles
 
 
 @pytest.mark.parametrize(
@@ -17,7 +18,7 @@ from shoal_cli.replay.outcome import Ending, Outcome, Usage
     ],
 )
 def test_rank_is_the_nearest(samples: list[float], share: float, want: float | None) -> None:
-    assert results.rank(samples, share) == want
+    assert percentiles.rank(samples, share) == want
 
 
 def done(cached: int | None, *, tokens: int = 11, decode_s: float = 0.5, **more: object) -> Outcome:
