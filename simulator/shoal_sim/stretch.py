@@ -1,9 +1,9 @@
-"""Many decode steps of a scheduler at once, where nothing but decoding happens: for runs in virtual time.
+"""Many decode steps of a scheduler at once, where nothing but decoding happens.
 
 A stretch is a run of decode steps in which nobody waits, nobody ends and no page is missing, so each step gives every
 running request its next token and no more. `advance` leaves the scheduler exactly as that many rounds of `plan` and
-`complete` would (tests/property/test_simulator_stretch.py). Called by the fleet simulator; the engine process, which
-has to show every token when it is due, makes single steps.
+`complete` would (tests/property/test_simulator_stretch.py). Called by the fleet simulator, and by the engine process
+for steps that show no caller anything (--stream-interval).
 """
 
 from shoal_sim.request import Request

@@ -175,7 +175,7 @@ def check(api: Api, doc: dict[str, Any], vocab_size: int | None, context_tokens:
     if complaint is not None:
         return complaint
     ids = _Ids(vocab_size or ID_BOUND_UNKNOWN, min(context_tokens or IDS_MAX, IDS_MAX))
-    complaint, prompts = _check_messages(doc, ids) if api is apis.CHAT else _PROMPTS[api](doc, ids)
+    complaint, prompts = _PROMPTS[api](doc, ids)
     if complaint is not None:
         return complaint
     rid = doc.get("rid")

@@ -36,18 +36,14 @@ def read(
     hashes = chain.chain(canonical.data, canonical.salt)
     found = session.find(headers, body, session_headers, canonical)
     canonical.drop_data()
-    stream = body.get("stream") is True
-    output_max = _output_max(api, body)
-    if not headers:
-        return model.Request(canonical, hashes, found, None, body_bytes, stream, output_max)
     return model.Request(
         canonical,
         hashes,
         found,
         session.parent(headers),
         body_bytes,
-        stream,
-        output_max,
+        body.get("stream") is True,
+        _output_max(api, body),
         caller.tenant(headers),
         caller.timeout_s(headers),
     )
