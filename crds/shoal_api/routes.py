@@ -53,6 +53,10 @@ class Service(_Model):
     draining: tuple[str, ...] = ()
     """Replica names that must get no new request."""
     affinity: Literal["Auto", "Off"] = "Auto"
+    slicing: Literal["Auto", "Off"] = "Auto"
+    """`Auto`: long uncached prompts go to a replica that others use in slices, each a prefix of the prompt."""
+    itl_objective_s: float | None = Field(default=None, gt=0)
+    """Time between two tokens of a stream that the service promises (`scaling.slo.itl`); null: no promise."""
     queue: Queue = Queue()
     timing: dict[str, Timing] = Field(default_factory=dict)
     """Initial timing by GPU type (label shoal.dev/gpu); routers refine it online."""
