@@ -8,9 +8,19 @@ import functools
 import random
 from collections import deque
 from dataclasses import dataclass
+from typing import Protocol
 
-from shoal_fleet.fleet import Fleet, Outcome
-from shoal_fleet.workload import Arrival, Conversation, SubAgent, Turn, Workload
+from shoal_fleet.clock import Clock
+from shoal_fleet.fleet import Done, Outcome
+from shoal_fleet.workload import Arrival, Conversation, Job, SubAgent, Turn, Workload
+
+
+class Server(Protocol):
+    """Who takes the requests: a fleet, or what one is measured against."""
+
+    clock: Clock
+
+    def submit(self, job: Job, done: Done) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +44,7 @@ class Pace:
 class Clients:
     """One workload against one fleet."""
 
-    def __init__(self, fleet: Fleet, workload: Workload, pace: Pace) -> None:
+    def __init__(self, fleet: Server, workload: Workload, pace: Pace) -> None:
         self.fleet = fleet
         self.pace = pace
         self._arrivals = deque(workload.arrivals)

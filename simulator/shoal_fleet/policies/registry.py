@@ -7,8 +7,14 @@ from shoal_api import routes
 from shoal_fleet.policies import greedy, peers, production
 from shoal_fleet.policies.protocol import Policy
 
+
+def _unsliced(service: routes.Service) -> routes.Service:
+    return service.model_copy(update={"slicing": "Off"})
+
+
 _MAKERS: dict[str, Callable[[routes.Service, random.Random], Policy]] = {
     "price_and_hold": lambda service, rng: production.PriceAndHold(service, rng, predict=True),
+    "price_and_hold_whole": lambda service, rng: production.PriceAndHold(_unsliced(service), rng, predict=True),
     "greedy": greedy.Greedy,
     "cache_aware": lambda service, rng: peers.CacheAware(rng),
     "cache_aware_tree": lambda service, rng: peers.CacheAware(rng, miss="smallest_tree"),
