@@ -97,8 +97,13 @@ def _parts(answer: dict[str, Any]) -> list[Table]:
         if isinstance(value, list) and value and isinstance(value[0], dict):
             lists.append(_rows(name, value))
         else:
-            facts.add_row(name, _cell(value))
+            facts.add_row(name, _fact(name, value))
     return [facts, *lists]
+
+
+def _fact(name: str, value: object) -> str:
+    """`slices` is into how many the prompt would be cut, and none says that it would go whole."""
+    return f"{value} (whole)" if name == "slices" and value == 0 else _cell(value)
 
 
 def _rows(title: str, rows: list[dict[str, Any]]) -> Table:

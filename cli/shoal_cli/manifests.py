@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pydantic
 import yaml
+from pydantic_core import ErrorDetails
 
 from shoal_api import draftmodel, gpupool, keys, modelservice
 
@@ -56,8 +57,15 @@ def _valid(model: type[Model], path: Path, document: dict[str, Any]) -> Model:
         return model.model_validate(document)
     except pydantic.ValidationError as error:
         name = (document.get("metadata") or {}).get("name", "?")
-        lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}{_hint(one)}" for one in error.errors()]
         raise ManifestError(f"{path}: {document['kind']} {name}: " + "; ".join(lines)) from error
+
+
+def _hint(error: ErrorDetails) -> str:
+    """`Off` is a word of some fields, and YAML's word for false."""
+    if error["type"] == "literal_error" and error["input"] is False:
+        return ' (YAML takes a bare Off for false: write "Off")'
+    return ""
 
 
 def _files(paths: tuple[Path, ...]) -> Iterator[Path]:

@@ -1,6 +1,7 @@
 """`shoal status`: ModelServices with their conditions, replicas and what the scaler wants, on one screen.
 
-Reads through kubectl and prints; what it shows is the objects' own status, nothing is worked out here.
+Reads through kubectl and prints; what it shows is the objects' own status, and of one how routers are told to treat it.
+Nothing is worked out here.
 """
 
 from collections.abc import Iterator
@@ -61,18 +62,21 @@ def overview(items: list[dict[str, Any]]) -> Table:
 
 def show_one(console: Console, item: dict[str, Any]) -> None:
     console.print(overview([item]))
-    state = item.get("status") or {}
-    for title, table in details(state):
+    for title, table in details(item):
         console.print(f"\n{title}", style="bold")
         console.print(table)
 
 
-def details(state: dict[str, Any]) -> Iterator[tuple[str, Table]]:
+def details(item: dict[str, Any]) -> Iterator[tuple[str, Table]]:
+    state = item.get("status") or {}
     replicas = state.get("replicaDetails") or []
     if replicas:
         columns = {"name": "NAME", "phase": "PHASE", "revision": "REVISION", "gpu": "GPU", "node": "NODE",
                    "sessions": "SESSIONS", "inFlightTokens": "TOKENS IN FLIGHT"}  # fmt: skip
         yield "Replicas", _table(replicas, columns)
+    routing = (item.get("spec") or {}).get("routing")
+    if routing:
+        yield "Routing", _table([routing], {"affinity": "AFFINITY", "slicing": "SLICING"})
     conditions = state.get("conditions") or []
     if conditions:
         yield (

@@ -195,7 +195,7 @@ class Slo(meta.SpecModel):
     ttft: Duration = Field(default="5s", json_schema_extra=meta.POSITIVE_DURATION)
     """Time to the first token."""
     itl: Duration | None = Field(default=None, json_schema_extra=meta.POSITIVE_DURATION)
-    """Time between two tokens of one stream. Absent: not a reason to scale."""
+    """Time between two tokens of one stream; routers size slices by it too. Absent: not a reason to scale."""
 
 
 class ScalingBehavior(meta.SpecModel):
@@ -242,6 +242,8 @@ class Routing(meta.SpecModel):
 
     affinity: Literal["Auto", "Off"] = "Auto"
     """`Auto` lets a session's next turn prefer the replica that holds its prefix; `Off` looks at load alone."""
+    slicing: Literal["Auto", "Off"] = "Auto"
+    """`Auto` cuts long uncached prompts for busy replicas into slices, so that others go in between; `Off` does not."""
     queue: Queue = Queue()
     """Bounds of what waits."""
 
@@ -320,7 +322,7 @@ class ModelServiceSpec(meta.SpecModel):
     scaling: Scaling | None = None
     """Let the operator choose the count."""
     routing: Routing = Routing()
-    """How routers treat this service."""
+    """How routers treat this service; no change of it moves a replica. Quote "Off": YAML takes a bare one for false."""
     rollout: Rollout = Rollout()
     """How a change of the spec reaches the replicas."""
 

@@ -35,6 +35,8 @@ REFUSED = {
     "hardware twice": ({"hardware": [{"gpu": "B200", "gpusPerReplica": 8}] * 2}, "Duplicate value"),
     "duration without unit": ({"rollout": {"drainTimeout": "30"}}, "spec.rollout.drainTimeout"),
     "quantity": ({"routing": {"queue": {"maxBytes": "1GiB"}}}, "spec.routing.queue.maxBytes"),
+    "slicing": ({"routing": {"slicing": "On"}}, 'spec.routing.slicing: Unsupported value: "On"'),
+    "Off without quotes, which is false": ({"routing": {"slicing": False}}, "spec.routing.slicing: Unsupported value"),
     "utilization": ({"scaling": {"max": 2, "targetUtilization": 1.5}}, "spec.scaling.targetUtilization"),
 }
 

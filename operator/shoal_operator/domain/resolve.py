@@ -59,6 +59,7 @@ def resolve_service(
         replicas=_replicas(spec),
         scaling=_scaling(spec.scaling),
         affinity=spec.routing.affinity,
+        slicing=spec.routing.slicing,
         queue=routes.Queue(
             requests_max=queue.max_requests,
             bytes_max=quantities.quantity_bytes(queue.max_bytes),

@@ -184,6 +184,7 @@ class Service:
     scaling: Scaling | None = None
     rollout: Rollout = field(default_factory=Rollout)
     affinity: Literal["Auto", "Off"] = "Auto"
+    slicing: Literal["Auto", "Off"] = "Auto"
     queue: routes.Queue = field(default_factory=routes.Queue)
 
 

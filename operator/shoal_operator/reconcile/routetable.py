@@ -44,6 +44,8 @@ def entry(service: values.Service, *, revision: str, draining: Iterable[str], fi
         revision=revision,
         draining=tuple(sorted(draining)),
         affinity=service.affinity,
+        slicing=service.slicing,
+        itl_objective_s=None if service.scaling is None else service.scaling.itl_slo_s,
         queue=service.queue,
         timing={profile.gpu: profile.pool.timing for profile in service.profiles if profile.pool.timing is not None},
         scale_from_zero=first_on_its_way,

@@ -48,8 +48,11 @@ def _fit_lines(found: fit.Fit) -> list[str]:
 
 
 def plan_text(service: values.Service, current: revision.Revision, world: fleet.Fleet) -> str:
-    """The command line of each profile, and the steps from the given fleet to the wanted one."""
-    lines = [f"revision {current.short}, render version {current.render_version}"]
+    """What routers are told, the command line of each profile, and the steps from the given fleet to the wanted one."""
+    lines = [
+        f"revision {current.short}, render version {current.render_version}",
+        f"routing: affinity {service.affinity}, slicing {service.slicing} (a change of these moves no replica)",
+    ]
     for profile in service.profiles:
         started = launch.render_launch(service, profile)
         lines += ["", f"{profile.gpus} x {profile.gpu}:", _command_text(started)]

@@ -4,6 +4,7 @@ import pytest
 
 from shoal_api import keys
 from shoal_api.routes import RouteTable
+from shoal_testing import markdown
 from shoal_testing.apiserver import Tool
 from shoal_testing.cluster import until
 from shoal_testing.operatorprocess import Operator
@@ -119,6 +120,34 @@ def test_scale_subresource_moves_the_count_and_is_refused_where_scaling_owns_it(
     refused = kubectl("scale", "msvc/auto", "--replicas=2", "-n", place.namespace, check=False)
     assert refused.returncode != 0
     assert "scaling" in refused.stderr
+
+
+def test_slices_go_off_by_the_page_s_own_command_and_nothing_moves(place: Place, kubectl: Tool) -> None:
+    place.service(replicas=1)
+    revision = place.ready(1)["currentRevision"]
+
+    def stands() -> list[tuple[str, int]]:
+        return [(one["metadata"]["uid"], one["metadata"]["generation"]) for one in place.sets()]
+
+    def told() -> str:
+        stored = place.cluster.get("ConfigMap", keys.routes_config_map("default"), place.namespace)
+        assert stored is not None
+        return RouteTable.model_validate_json(stored["data"][keys.ROUTES_KEY]).services[0].slicing
+
+    def seen() -> bool:
+        item = place.cluster.get("ModelService", "m", place.namespace)
+        assert item is not None
+        return bool(item["status"]["observedGeneration"] == item["metadata"]["generation"])
+
+    before = stands()
+    assert told() == "Auto"
+    page = [one.words for one in markdown.commands() if one.where.startswith("docs/operations.md:")]
+    command = next(words for words in page if words[:2] == ("kubectl", "patch") and "slicing" in words[-1])
+    kubectl(*({"NAME": "m", "NAMESPACE": place.namespace}.get(word, word) for word in command[1:]))
+    until(lambda: told() == "Off", "routers are told")
+    until(seen, "the operator has looked at the change")
+    assert stands() == before
+    assert place.ready(1)["currentRevision"] == revision
 
 
 def test_deleted_service_leaves_nothing(place: Place) -> None:

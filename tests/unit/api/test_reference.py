@@ -28,6 +28,7 @@ def test_rows_give_path_type_and_default() -> None:
     assert "| `model.source` | string | required |" in page
     assert "| `hardware[].gpusPerReplica` | integer 1..64 | required |" in page
     assert "| `routing.affinity` | `Auto` \\| `Off` | `Auto` |" in page
+    assert "| `routing.slicing` | `Auto` \\| `Off` | `Auto` |" in page
     assert "| `routing.queue.maxBytes` | quantity | `1Gi` |" in page
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from shoal_testing import waiting
 
 ITEM: dict[str, Any] = {
     "metadata": {"name": "kimi", "namespace": "shoal"},
-    "spec": {"hardware": [{"gpu": "B200", "gpusPerReplica": 8}, {"gpu": "B300", "gpusPerReplica": 4}]},
+    "spec": {
+        "routing": {"affinity": "Auto", "slicing": "Off"},
+        "hardware": [{"gpu": "B200", "gpusPerReplica": 8}, {"gpu": "B300", "gpusPerReplica": 4}],
+    },
     "status": {
         "currentRevision": "0a1b2c3d",
         "replicas": {"desired": 3, "ready": 2, "summary": "2/3"},
@@ -74,6 +78,23 @@ def test_status_of_one_shows_replicas_and_conditions(kubectl: Callable[..., Path
         assert want in done.output
 
 
+def test_status_of_one_says_whether_its_prompts_are_sliced(kubectl: Callable[..., Path]) -> None:
+    kubectl(ITEM)
+    lines = CliRunner().invoke(main, ["status", "kimi"]).output.splitlines()
+    at = lines.index("Routing")
+    assert [line.split() for line in lines[at + 1 : at + 3]] == [["AFFINITY", "SLICING"], ["Auto", "Off"]]
+
+
+def test_status_of_one_from_before_slices_knows_nothing_of_them(kubectl: Callable[..., Path]) -> None:
+    kubectl({**ITEM, "spec": {"routing": {"affinity": "Auto"}}})
+    lines = CliRunner().invoke(main, ["status", "kimi"]).output.splitlines()
+    assert lines[lines.index("Routing") + 2].split() == ["Auto", "-"]
+    kubectl({**ITEM, "spec": {}})
+    done = CliRunner().invoke(main, ["status", "kimi"])
+    assert done.exit_code == 0
+    assert "SLICING" not in done.output
+
+
 def test_status_without_services_says_so(kubectl: Callable[..., Path]) -> None:
     kubectl({"items": []})
     assert "No ModelServices" in CliRunner().invoke(main, ["status"]).output
@@ -109,29 +130,70 @@ def test_explain_scale_without_scaling_says_who_owns_the_count(kubectl: Callable
     assert "spec.replicas" in CliRunner().invoke(explain.explain, ["scale", "kimi"]).output
 
 
-def test_explain_route_prints_candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[httpx.Request] = []
+@dataclass
+class Router:
+    """Answers `/debug/route` with what it is told to, and keeps what it was asked."""
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
-        candidates = [{"replica": "kimi-1", "cost_s": 0.25}, {"replica": "kimi-2", "cost_s": 1.5, "full": True}]
-        return httpx.Response(200, json={"service": "kimi", "chosen": "kimi-1", "candidates": candidates})
+    answer: dict[str, Any] = field(default_factory=dict)
+    asked: list[httpx.Request] = field(default_factory=list)
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        return httpx.Response(200, json=self.answer)
+
+
+@pytest.fixture
+def router(monkeypatch: pytest.MonkeyPatch) -> Router:
+    made = Router()
 
     def post(url: str, **arguments: Any) -> httpx.Response:
         arguments.pop("trust_env")
-        with httpx.Client(transport=httpx.MockTransport(answer)) as client:
+        with httpx.Client(transport=httpx.MockTransport(made.handle)) as client:
             return client.post(url, **arguments)
 
     monkeypatch.setattr(explain.httpx, "post", post)
-    (tmp_path / "body.json").write_text('{"model": "kimi"}')
-    done = CliRunner().invoke(
-        explain.explain, ["route", "--url", "http://r:8081/", "--session", "s", str(tmp_path / "body.json")]
-    )
+    return made
+
+
+def explained(*options: str) -> str:
+    """What `shoal explain route` prints for some body."""
+    arguments = ["route", "--url", "http://r:8081/", *options, "-"]
+    done = CliRunner().invoke(explain.explain, arguments, input='{"model": "kimi"}')
     assert done.exit_code == 0, done.output
-    assert asked[0].url.path == "/debug/route"
-    assert asked[0].headers["x-session-id"] == "s"
+    return done.output
+
+
+def test_explain_route_prints_candidates(router: Router) -> None:
+    candidates = [{"replica": "kimi-1", "cost_s": 0.25}, {"replica": "kimi-2", "cost_s": 1.5, "full": True}]
+    router.answer = {"service": "kimi", "chosen": "kimi-1", "candidates": candidates}
+    shown = explained("--session", "s")
+    assert router.asked[0].url.path == "/debug/route"
+    assert router.asked[0].headers["x-session-id"] == "s"
     for want in ("chosen", "kimi-2", "1.5"):
-        assert want in done.output
+        assert want in shown
+
+
+def test_explain_route_shows_slices_and_what_is_left_of_others(router: Router) -> None:
+    candidates = [{"replica": "kimi-1", "room": "ok", "sliced_s": 3.25}, {"replica": "kimi-2", "room": "ok"}]
+    router.answer = {"service": "kimi", "slices": 13, "candidates": candidates}
+    rows = [line.split() for line in explained().splitlines()]
+    assert ["slices", "13"] in rows
+    assert ["REPLICA", "ROOM", "SLICED_S"] in rows
+    assert ["kimi-1", "ok", "3.25"] in rows
+    assert ["kimi-2", "ok", "-"] in rows
+
+
+@pytest.mark.parametrize(("slices", "want"), [(0, "0 (whole)"), (None, "-")])
+def test_explain_route_tells_a_whole_prompt_from_one_that_nobody_knows_of(
+    router: Router, slices: int | None, want: str
+) -> None:
+    router.answer = {"service": "kimi", "slices": slices, "candidates": []}
+    assert ["slices", *want.split()] in [line.split() for line in explained().splitlines()]
+
+
+def test_explain_route_of_a_router_that_knows_no_slices_says_nothing_of_them(router: Router) -> None:
+    router.answer = {"service": "kimi", "candidates": [{"replica": "kimi-1", "cost_s": 0.25}]}
+    assert "slice" not in explained().lower()
 
 
 def test_explain_route_without_a_router_is_an_error(tmp_path: Path) -> None:

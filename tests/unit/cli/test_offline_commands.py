@@ -49,6 +49,11 @@ def test_plan_prints_the_command_line_and_the_steps(tmp_path: Path) -> None:
     assert done.output.count("create replica") == 2
 
 
+def test_plan_says_that_prompts_go_whole(tmp_path: Path) -> None:
+    files = write(tmp_path, POOL, changed(routing={"slicing": "Off"}))
+    assert "slicing Off" in CliRunner().invoke(plan.plan, ["-f", str(files)]).output
+
+
 def test_plan_prints_manifests(tmp_path: Path) -> None:
     done = CliRunner().invoke(plan.plan, ["-o", "yaml", "-f", str(write(tmp_path, POOL, SERVICE))])
     kinds = [document["kind"] for document in yaml.safe_load_all(done.output)]
@@ -82,6 +87,10 @@ def test_what_the_operator_refuses_is_refused(
     ("documents", "want"),
     [
         pytest.param([changed(nonsense=1)], r"ModelService kimi: spec\.nonsense", id="unknown field"),
+        pytest.param(
+            [changed(routing={"slicing": "On"})], r"spec\.routing\.slicing: .*'Auto' or 'Off'$", id="no such word"
+        ),
+        pytest.param([changed(routing={"slicing": False})], r'spec\.routing\.slicing: .*write "Off"', id="a bare Off"),
         pytest.param([{**POOL, "spec": {"gpu": "B200"}}], r"GPUPool b200: .*memory", id="missing field"),
     ],
 )

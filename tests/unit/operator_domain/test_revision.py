@@ -30,7 +30,8 @@ SAME: dict[str, dict[str, Any]] = {
     "replicas": {"replicas": 7},
     "zero replicas": {"replicas": 0},
     "scaling": {"replicas": None, "scaling": {"min": 1, "max": 4}},
-    "routing": {"routing": {"affinity": "Off", "queue": {"maxRequests": 5}}},
+    "routing": {"routing": {"affinity": "Off", "slicing": "Off", "queue": {"maxRequests": 5}}},
+    "objectives": {"replicas": None, "scaling": {"max": 4, "slo": {"ttft": "1s", "itl": "20ms"}}},
     "rollout": {"rollout": {"maxSurge": 2, "drainTimeout": "5m", "paused": True}},
 }
 MOVED: dict[str, dict[str, Any]] = {

@@ -1,7 +1,10 @@
 """The route table that routers get: what it says of a service, and when it is another generation."""
 
+from typing import Any
+
 import pytest
 
+from shoal_api import routes
 from shoal_api.conditions import Reason
 from shoal_api.modelservice import ModelServiceStatus
 from shoal_api.router import RouterSpec
@@ -14,6 +17,29 @@ def test_a_known_shape_tells_which_token_ids_exist() -> None:
     entry = routetable.entry(service, revision="aaaaaaaa", draining=(), first_on_its_way=False)
     assert entry.vocab_size == 163840
     assert entry.served_name == service.served_name
+
+
+@pytest.mark.parametrize(
+    ("spec", "slicing", "itl_objective_s"),
+    {
+        "nothing said": ({}, "Auto", None),
+        "slices off": ({"routing": {"slicing": "Off"}}, "Off", None),
+        "a promise": ({"replicas": None, "scaling": {"max": 4, "slo": {"itl": "40ms"}}}, "Auto", 0.04),
+        "scaling without one": ({"replicas": None, "scaling": {"max": 4}}, "Auto", None),
+    }.values(),
+)
+def test_routers_are_told_whether_to_slice_and_what_streams_were_promised(
+    spec: dict[str, Any], slicing: str, itl_objective_s: float | None
+) -> None:
+    service = services.service("quickstart", **spec)
+    entry = routetable.entry(service, revision="aaaaaaaa", draining=(), first_on_its_way=False)
+    assert (entry.slicing, entry.itl_objective_s) == (slicing, itl_objective_s)
+
+
+def test_a_table_written_before_slices_says_auto() -> None:
+    """A router of this version may start on the table of an older operator."""
+    old = routes.Service.model_validate_json('{"name": "m", "served_name": "tiny", "affinity": "Auto"}')
+    assert (old.slicing, old.itl_objective_s) == ("Auto", None)
 
 
 def test_equal_tables_are_one_generation_and_a_drain_is_another() -> None:

@@ -19,6 +19,14 @@ def test_plan_shows_command_and_steps() -> None:
     assert shown.rstrip().endswith("done")
 
 
+def test_plan_says_how_requests_are_routed() -> None:
+    for spec, want in (({}, "slicing Auto"), ({"routing": {"slicing": "Off"}}, "slicing Off")):
+        service = services.service("quickstart", **spec)
+        current = revision.current(service, None, None)
+        shown = text.plan_text(service, current, fleet.Fleet(current.short, 1, (), {"B200": 1}))
+        assert f"routing: affinity Auto, {want}" in shown
+
+
 def test_plan_shows_the_name_of_a_secret_and_never_its_value() -> None:
     variables = [{"name": "HF_TOKEN", "secret": {"name": "hub", "key": "token"}}]
     service = services.service("quickstart", engine={"env": variables})
