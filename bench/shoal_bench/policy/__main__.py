@@ -1,4 +1,4 @@
-"""`make bench-policy`: the study's table, the sweep of the constants and the cross-check, in virtual time.
+"""`make bench-policy`: the study's table, slices, the sweep of the constants and the cross-check, in virtual time.
 
     python -m shoal_bench.policy [--quick] [--part sweep ...] [--traces DIR] [--processes 2] [--report]
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from shoal_bench import results, tables
-from shoal_bench.policy import cells, report, scenarios
+from shoal_bench.policy import bound, cells, report, scenarios, slicing
 from shoal_bench.routing import workloads
 from shoal_fleet.policies import registry
 
-PARTS: Final = ("study", "sweep", "check")
+PARTS: Final = ("study", "slices", "sweep", "check")
 NEAR: Final = f"mooncake-x{workloads.NEAR_SATURATION:.1f}"
 SWEPT: Final = ((NEAR, (1, 2)), ("agents-80", (1, 2)), ("mooncake-x1.0", (1,)))
 CHECKED: Final = ("mooncake-x1.0", NEAR, "agents-80")
@@ -64,9 +64,11 @@ def planned(parts: Sequence[str], traces: Path | None, *, quick: bool) -> list[c
     made: list[cells.Cell] = []
     there = traces is not None and all((traces / one.trace).is_file() for one in scenarios.STUDIES)
     if "study" in parts and there:
-        made += cells.study(registry.NAMES if not quick else ("price_and_hold", "cache_aware"))
+        made += cells.study((*(registry.NAMES if not quick else ("price_and_hold", "cache_aware")), *bound.NAMES))
     elif "study" in parts:
         print("the study's table needs the whole traces: --traces DIR or SHOAL_TRACES", file=sys.stderr)
+    if slicing.PART in parts:
+        made += cells.slices(slicing.QUICK if quick else slicing.COMPARED)
     if "sweep" in parts:
         made += cells.sweep(((NEAR, (1,)),) if quick else SWEPT, registry.PRODUCTION)
     if "check" in parts:

@@ -228,18 +228,17 @@ class _Server:
         self.bound.ended(prompt, self.number)
 
 
-def summary(scenario: run.Scenario) -> results.Summary:
-    """Of a scenario with the bound in place of a policy. Raises ValueError for a scenario with another policy."""
-    outcomes = played(scenario)
-    ended_s = max((one.ended_s for one in outcomes), default=0.0)
-    return results.summarize(outcomes, (), ended_s * scenario.replicas)
-
-
 def played(scenario: run.Scenario) -> list[Outcome]:
-    """The requests of a scenario whose policy is one of NAMES."""
+    """The requests of a scenario whose policy is one of NAMES. Raises ValueError for another."""
     if scenario.policy not in NAMES:
         raise ValueError(f"{scenario.policy!r} is none of {', '.join(NAMES)}")
     made = Bound(scenario.model, scenario.replicas, Clock(), preemptive=scenario.policy == PREEMPTIVE)
     Clients(made, scenario.workload, scenario.pace).start()
     made.run()
     return made.outcomes
+
+
+def summary(scenario: run.Scenario, outcomes: Sequence[Outcome]) -> results.Summary:
+    """As that of a fleet's run, without what samples of replicas say."""
+    ended_s = max((one.ended_s for one in outcomes), default=0.0)
+    return results.summarize(outcomes, (), ended_s * scenario.replicas)

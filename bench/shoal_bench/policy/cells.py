@@ -6,15 +6,17 @@ A cell is one run. Cells of one key with several seeds become one row with the m
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from shoal_bench import results
-from shoal_bench.policy import constants, scenarios
+from shoal_bench.policy import bound, constants, scenarios, slicing
 from shoal_bench.routing import workloads
 from shoal_fleet import run
+from shoal_fleet.engine import Engine
+from shoal_fleet.fleet import Fleet, Outcome
 from shoal_fleet.results import Summary
 
 MEASURES: Final[dict[str, tuple[str, Callable[[Summary], float | None]]]] = {
@@ -22,6 +24,7 @@ MEASURES: Final[dict[str, tuple[str, Callable[[Summary], float | None]]]] = {
     "ttft_s_p50": ("s", lambda one: one.ttft_s.p50),
     "ttft_s_p90": ("s", lambda one: one.ttft_s.p90),
     "ttft_s_p99": ("s", lambda one: one.ttft_s.p99),
+    "e2e_s_mean": ("s", lambda one: one.e2e_s.mean),
     "hit_rate": ("share", lambda one: one.hit_rate),
     "decode_tokens_per_s_per_user": ("1/s", lambda one: one.decode_tokens_per_s_per_user.p50),
     "tokens_per_gpu_minute": ("1/min", lambda one: one.tokens_per_replica_minute),
@@ -35,12 +38,17 @@ MEASURES: Final[dict[str, tuple[str, Callable[[Summary], float | None]]]] = {
     "ttft_ratio_p50": ("ratio", lambda one: one.ttft_ratio.p50),
 }
 """Names as in docs/benchmarks/routing.json where both have them."""
+UNITS: Final = (
+    {name: unit for name, (unit, _) in MEASURES.items()}
+    | {name: unit for name, (unit, _) in slicing.MEASURES.items()}
+    | {"slices": "count"}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     part: str
-    """`study`, `sweep` or `check`."""
+    """`study`, `sweep`, `check` or `slices`."""
     workload: str
     policy: str
     constant: str = ""
@@ -57,9 +65,24 @@ def made(cell: Cell, traces: Path | None) -> dict[str, float]:
     """Runs one cell; its measures, without those that there are not."""
     constant = constants.by_name(cell.constant) if cell.constant else None
     with constants.set_to(constant, cell.setting):
-        summary = run.run(_scenario(cell, traces)).summary
+        scenario = _scenario(cell, traces)
+        outcomes, summary, slices = _played(scenario)
     found = {name: read(summary) for name, (_, read) in MEASURES.items()}
+    if cell.part == slicing.PART:
+        found |= slicing.measured(scenario, outcomes) | {"slices": slices}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _played(scenario: run.Scenario) -> tuple[Sequence[Outcome], Summary, float | None]:
+    """What became of the requests, its summary, and the slices that were sent; None where nobody counts them."""
+    if scenario.policy in bound.NAMES:
+        outcomes = bound.played(scenario)
+        return outcomes, bound.summary(scenario, outcomes), None
+    fleets: list[Fleet] = []
+    made = run.run(scenario, fleets.append)
+    engines = fleets[0].engines.values()
+    sent = [one.scheduler.counters.submitted for one in engines if isinstance(one, Engine)]
+    return made.outcomes, made.summary, float(sum(sent) - len(made.outcomes)) if sent else None
 
 
 def _scenario(cell: Cell, traces: Path | None) -> run.Scenario:
@@ -67,6 +90,8 @@ def _scenario(cell: Cell, traces: Path | None) -> run.Scenario:
         if study.name == cell.workload:
             assert traces is not None
             return scenarios.of_study(study, cell.policy, traces, seed=cell.seed)
+    if cell.part == slicing.PART:
+        return slicing.scenario(cell.workload, cell.policy, cell.seed)
     page = 64 if cell.part == "check" else scenarios.FAST_PAGE_TOKENS
     return scenarios.of_routing(workloads.FULL[cell.workload], cell.policy, seed=cell.seed, page_tokens=page)
 
@@ -83,7 +108,7 @@ def rows(cells: Sequence[Cell], traces: Path | None, processes: int) -> list[res
                 known.setdefault(name, []).append(value)
             _say(number, len(cells), time.monotonic() - began_s, cell, found)
     return [
-        results.row(values, MEASURES[name][0], measure=name, **dict(key))
+        results.row(values, UNITS[name], measure=name, **dict(key))
         for key, known in samples.items()
         for name, values in known.items()
     ]
@@ -129,3 +154,13 @@ def sweep(names: Iterable[tuple[str, Sequence[int]]], policy: str) -> list[Cell]
 
 def check(names: Iterable[str], policies: Iterable[str]) -> list[Cell]:
     return [Cell("check", workload, policy) for workload in names for policy in policies]
+
+
+def slices(names: Mapping[str, Sequence[int]]) -> list[Cell]:
+    """`names`: seeds by workload."""
+    return [
+        Cell(slicing.PART, workload, policy, seed=seed)
+        for workload, seeds in names.items()
+        for policy in slicing.ROUTERS
+        for seed in seeds
+    ]
