@@ -84,6 +84,10 @@ class EngineFacts:
     """`max_total_num_tokens`."""
     running_max: int | None = None
     """`max_running_requests` as in force (`effective_max_running_requests_per_dp` where present)."""
+    page_tokens: int | None = None
+    """`page_size`: the cache holds whole pages."""
+    ranks: int | None = None
+    """`dp_size`: data-parallel ranks, each with a cache of its own."""
 
 
 class Prompt:
@@ -129,6 +133,7 @@ class Request:
         "parent",
         "prompt",
         "session",
+        "sliceable",
         "stream",
         "tenant",
         "timeout_s",
@@ -145,6 +150,7 @@ class Request:
         output_max: int | None = None,
         tenant: str = "",
         timeout_s: float | None = None,
+        sliceable: bool = False,
     ) -> None:
         self.prompt = prompt
         self.chain = chain
@@ -162,6 +168,8 @@ class Request:
         """Tells callers apart for the queue's fairness (see index.caller)."""
         self.timeout_s = timeout_s
         """The client's own limit for its first token, from arrival."""
+        self.sliceable = sliceable
+        """Whether prefixes of the prompt can be sent alone (see dispatch.sliceable); only asked of long prompts."""
 
 
 class Usage:
@@ -195,6 +203,6 @@ class CostTerms:
     matched_tokens: int
     """Predicted to be cached there."""
     room: str
-    """`ok`, or why it can take no more now: `prefill`, `running`, `kv`."""
+    """`ok`, or why it can take no more now: `prefill`, `running`, `kv`, `slices` (a sliced prompt goes first)."""
     home: bool
     """The session's last replica."""

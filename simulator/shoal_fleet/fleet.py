@@ -39,6 +39,7 @@ class Outcome:
     ttft_predicted_s: float | None = None
     """From `placed_s` on."""
     refusals: int = 0
+    slices: int = 0
     failure: str = ""
 
     @property
@@ -107,7 +108,18 @@ class Fleet:
 class _Flight:
     """One request between its client, the policy and an engine: the caller that the engine knows."""
 
-    __slots__ = ("_arrived_s", "_done", "_first_s", "_fleet", "_job", "_placed", "_placed_s", "_refusals")
+    __slots__ = (
+        "_arrived_s",
+        "_done",
+        "_first_s",
+        "_fleet",
+        "_found_tokens",
+        "_job",
+        "_placed",
+        "_placed_s",
+        "_refusals",
+        "_slices",
+    )
 
     def __init__(self, fleet: Fleet, job: Job, done: Done) -> None:
         self._fleet = fleet
@@ -118,6 +130,9 @@ class _Flight:
         self._placed_s: float | None = None
         self._first_s: float | None = None
         self._refusals = 0
+        self._slices = 0
+        self._found_tokens: int | None = None
+        """Cached before its first slice was sent: the slices' own work is no hit."""
 
     def send(self) -> None:
         fleet = self._fleet
@@ -126,7 +141,30 @@ class _Flight:
     def _on_placed(self, placed: Placed) -> None:
         self._placed = placed
         self._placed_s = self._fleet.clock.now_s
-        self._fleet.engines[placed.replica].submit(self._job, self)
+        placed.start(self._on_turn, self._fleet.clock.now_s)
+
+    def _on_turn(self, tokens: int) -> None:
+        """Send the request, or its first tokens alone."""
+        assert self._placed is not None
+        engine = self._fleet.engines[self._placed.replica]
+        if tokens:
+            engine.submit(self._job.prefix(tokens), _Slice(self))
+        else:
+            engine.submit(self._job, self)
+
+    def slice_ended(self, cached_tokens: int) -> None:
+        assert self._placed is not None
+        self._slices += 1
+        if self._slices == 1:
+            self._found_tokens = cached_tokens
+        self._placed.slice_done(cached_tokens, self._fleet.clock.now_s)
+
+    def slice_failed(self, reason: str) -> None:
+        assert self._placed is not None
+        if self._placed.replica in self._fleet.engines:
+            self._placed.slice_failed(self._fleet.clock.now_s)
+        else:
+            self.failed(reason)
 
     def _on_refused(self, reason: str, retry_after_s: float) -> None:
         fleet, patience = self._fleet, self._fleet.patience
@@ -152,7 +190,7 @@ class _Flight:
         job = self._job
         assert self._placed is not None
         self._placed.finish(job.input_tokens, job.output_tokens, cached_tokens, self._fleet.clock.now_s)
-        self._end(cached_tokens, "")
+        self._end(cached_tokens if self._found_tokens is None else self._found_tokens, "")
 
     def failed(self, reason: str) -> None:
         assert self._placed is not None
@@ -172,6 +210,28 @@ class _Flight:
             cached_predicted=placed.cached_predicted if placed is not None else None,
             ttft_predicted_s=placed.ttft_predicted_s if placed is not None else None,
             refusals=self._refusals,
+            slices=self._slices,
             failure=failure,
         )
         self._fleet.end(outcome, self._done)
+
+
+class _Slice:
+    """A slice of a flight's prompt: what the engine says of it, passed on."""
+
+    __slots__ = ("_flight",)
+
+    def __init__(self, flight: _Flight) -> None:
+        self._flight = flight
+
+    def first_token(self) -> None:
+        """The one token of a slice is nobody's."""
+
+    def tokens(self, count: int) -> None:
+        """As above."""
+
+    def ended(self, cached_tokens: int) -> None:
+        self._flight.slice_ended(cached_tokens)
+
+    def failed(self, reason: str) -> None:
+        self._flight.slice_failed(reason)

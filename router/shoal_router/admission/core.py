@@ -17,7 +17,8 @@ from shoal_router.admission import queue as queues
 from shoal_router.admission import ticket as tickets
 from shoal_router.admission.ticket import Phase
 from shoal_router.policy import binding as bindings
-from shoal_router.policy import choice
+from shoal_router.policy import choice, slices
+from shoal_router.policy import load as loads
 from shoal_router.policy import pool as pools
 
 WINDOW = 64
@@ -163,8 +164,7 @@ class ServiceCore:
     def finish(self, binding: bindings.Binding, usage: model.Usage | None, now: float) -> None:
         """The answer is complete: learn from it, release. `usage` is None where the engine gave none."""
         if not binding.released:
-            self._pool.finish(binding, usage, now)
-            self.counters.finished(binding, usage)
+            self.counters.finished(binding, self._pool.finish(binding, usage, now))
             self.pump(now)
 
     def release(self, binding: bindings.Binding, now: float, failed: bool = False) -> None:
@@ -179,8 +179,12 @@ class ServiceCore:
         if self._pumping:
             self._again = True
             return
-        if not len(self._queue):
-            return
+        if len(self._queue):
+            self._pump(now)
+        if self._pool.sliced:
+            self._turns(now)
+
+    def _pump(self, now: float) -> None:
         self._pumping = True
         try:
             self._again = True
@@ -191,13 +195,53 @@ class ServiceCore:
             self._pumping = False
 
     def next_wake(self) -> float | None:
-        """When `pump` should be called next, if nothing happens before: an expiry, or a prefill presumed done."""
+        """When `pump` should be called next, if nothing happens before: an expiry, a prefill presumed done, or a slice
+        that has waited long enough for others."""
+        turn_at = math.inf
+        for sliced in self._pool.sliced.values():
+            turn_at = min(turn_at, sliced.lane.turn_at, sliced.presumed_at())
         if not len(self._queue):
-            return None
+            return None if math.isinf(turn_at) else turn_at
         at = min((load.presumed_at() for load in self._pool.routable), default=math.inf)
+        at = min(at, turn_at)
         expiry = self._queue.next_expiry()
         at = at if expiry is None else min(at, expiry)
         return None if math.isinf(at) else at
+
+    # Slices
+
+    def slices_ready(self, binding: bindings.Binding, tokens: int, on_turn: slices.OnTurn, now: float) -> None:
+        """The holder of a binding with `sliced` set has the ids of the prompt, so many. `on_turn(end)` is called for
+        each turn, maybe within this call: send the first `end` tokens alone and say `slice_done`, or, where it is 0,
+        send the request itself; no turn follows that."""
+        self._pool.slices_ready(binding, tokens, on_turn, now)
+        self.pump(now)
+
+    def slices_unwanted(self, binding: bindings.Binding, on_turn: slices.OnTurn, now: float) -> None:
+        """No ids can be had, or a slice failed: the one turn that follows is that of the request itself."""
+        self._pool.slices_unwanted(binding, on_turn, now)
+        self.pump(now)
+
+    def slice_done(self, binding: bindings.Binding, cached_tokens: int | None, now: float) -> None:
+        """The slice that was sent is computed; the engine found so many of its tokens in its cache (None: unknown)."""
+        self._pool.slice_done(binding, cached_tokens, now)
+        self.pump(now)
+
+    def _turns(self, now: float) -> None:
+        for load in list(self._pool.sliced.values()):
+            load.presume(now)
+            if load.lane.running is None:
+                self._turn(load, now)
+
+    def _turn(self, load: loads.Load, now: float) -> None:
+        begun = self._pool.begin_turn(load, now)
+        if begun is not None:
+            on_turn, end = begun
+            on_turn(end)
+
+    @property
+    def slicing(self) -> slices.Totals:
+        return self._pool.slicing
 
     # Looking in
 
@@ -272,14 +316,13 @@ class ServiceCore:
         A request whose cheapest replica is full waits for it and claims it: nobody behind it in the order takes the
         rest of that replica's room, or a long prompt would never find it free.
         """
-        for ticket in self._queue.expired(now):
-            if ticket.phase is Phase.WAITING:
-                self._reject(ticket, model.Outcome.EXPIRED, now)
+        self._expire(now)
         routable = self._pool.routable
         self._room_changed(not routable, now)
         for load in routable:
             load.presume(now)
         free = sum(load.bit for load in routable if load.open())
+        claimed = 0
         if not free:
             return
         for ticket in self._queue.ordered(now)[:WINDOW]:
@@ -288,11 +331,11 @@ class ServiceCore:
             chosen = self._choose(ticket, now)
             if chosen is None:
                 self._reject(ticket, model.Outcome.NO_REPLICA, now)
-            elif (
-                ticket.request.timeout_s is not None
-                and now + chosen.work_s > ticket.arrived_at + ticket.request.timeout_s
-            ):
+            elif _too_late(ticket, chosen.work_s, now):
                 self._reject(ticket, model.Outcome.EXPIRED, now)
+            elif chosen.room == "slices" or (chosen.load.bit & claimed and chosen.work_s > loads.UNSTARTED_S_MAX):
+                # It waits for a sliced prompt, which shorter ones do not.
+                claimed |= chosen.load.bit
             elif chosen.room == "ok" and chosen.load.bit & free:
                 self._leave_queue(ticket, served=True)
                 self._bind(ticket, chosen, now)
@@ -302,6 +345,11 @@ class ServiceCore:
                 free &= ~chosen.load.bit
             if not free:
                 return
+
+    def _expire(self, now: float) -> None:
+        for ticket in self._queue.expired(now):
+            if ticket.phase is Phase.WAITING:
+                self._reject(ticket, model.Outcome.EXPIRED, now)
 
     def _room_changed(self, room: bool, now: float) -> None:
         """Replicas came or all went: the limits of what waits change."""
@@ -331,3 +379,9 @@ class ServiceCore:
         ticket.query = None
         self.counters.rejected(outcome)
         ticket.on_rejected(outcome, limits.retry_after_s(len(self._queue), self.counters.drained.value(now)))
+
+
+def _too_late(ticket: tickets.Ticket, work_s: float, now: float) -> bool:
+    """Its client will have given up before so much work is done."""
+    timeout_s = ticket.request.timeout_s
+    return timeout_s is not None and now + work_s > ticket.arrived_at + timeout_s

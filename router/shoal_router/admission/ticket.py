@@ -72,7 +72,7 @@ class Ticket:
         """Count it as waiting for this replica, and for no other."""
         if target is not self.target:
             if self.target is not None:
-                self.target.add_waiting(-1)
+                self.target.add_waiting(-1, self.work_s)
             if target is not None:
-                target.add_waiting(1)
+                target.add_waiting(1, self.work_s)
             self.target = target

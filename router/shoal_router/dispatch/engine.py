@@ -17,7 +17,6 @@ class EngineInfo:
     """Differs between two starts of one engine: its seed is drawn at start, its start-up times are measured."""
     context_tokens: int | None = None
     vocab_size: int | None = None
-    page_size: int | None = None
     queued_max: int | None = None
     version: str = ""
     cache_reported: bool = False
@@ -39,11 +38,15 @@ def parse(body: bytes) -> EngineInfo | None:
     effective = [_integer(state.get("effective_max_running_requests_per_dp")) for state in states]
     running = sum(value for value in effective if value) or _integer(info.get("max_running_requests"))
     return EngineInfo(
-        facts=model.EngineFacts(kv_tokens_max=_integer(info.get("max_total_num_tokens")), running_max=running),
+        facts=model.EngineFacts(
+            kv_tokens_max=_integer(info.get("max_total_num_tokens")),
+            running_max=running,
+            page_tokens=_integer(info.get("page_size")),
+            ranks=_integer(info.get("attn_dp_size")) or _integer(info.get("dp_size")),
+        ),
         boot=f"{info.get('random_seed')}/{_boot_time(info.get('startup_time'))}",
         context_tokens=_integer(info.get("context_length")) or _context(info),
         vocab_size=_integer(info.get("vocab_size")),
-        page_size=_integer(info.get("page_size")),
         queued_max=_integer(info.get("max_queued_requests")),
         version=str(info.get("version", "")),
         cache_reported=info.get("enable_cache_report") is True,

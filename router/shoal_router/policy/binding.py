@@ -10,7 +10,7 @@ from shoal_router import model
 from shoal_router.index import mirror, sessions
 
 if TYPE_CHECKING:
-    from shoal_router.policy import load
+    from shoal_router.policy import load, slices
 
 
 class Sample:
@@ -54,6 +54,8 @@ class Binding:
         "released",
         "replica",
         "request",
+        "seen",
+        "sliced",
         "tokens",
         "work_s",
     )
@@ -78,6 +80,11 @@ class Binding:
         self.tokens = 0
         """Output tokens seen so far."""
         self.prefilling = True
+        """Its prefill, or a slice of it, is on its way: it counts as the replica's pending work."""
+        self.seen = request.stream
+        """Whether the end of that prefill will be seen; else it is presumed from the prediction."""
+        self.sliced: slices.Sliced | None = None
+        """Set where the prompt goes in slices."""
         self.released = False
         self._load = owner
         self._node = node

@@ -75,7 +75,7 @@ class Choice:
         self.matched_tokens, self.depth = query.matched(load)
         uncached = query.prompt_tokens - self.matched_tokens
         self.work_s = load.timing.prefill_s(uncached, self.matched_tokens)
-        self.room = load.room(self.work_s, uncached + query.kv_output)
+        self.room = load.room(self.work_s, uncached + query.kv_output, query.request.chain)
 
 
 def cheapest(
@@ -94,6 +94,7 @@ def cheapest(
     of the one before.
     """
     prompt_tokens, kv_output, levels = query.prompt_tokens, query.kv_output, query.levels
+    chain = query.request.chain
     matching = 0
     for bits, _, _ in levels:
         matching |= bits
@@ -118,6 +119,8 @@ def cheapest(
         if load.pending:
             load.presume(now)
             total += load.busy_s(now)
+        if load.rest_s:
+            total += load.behind_s(work, chain)
         if need > load.slack:
             total += cost.kv_pressure_s(load, need, stream_s)
         if total < best_cost:
@@ -141,7 +144,7 @@ def terms(query: Query, load: loads.Load, stream_s: float, crowd: float, now: fl
     matched_tokens, _ = query.matched(load)
     uncached = query.prompt_tokens - matched_tokens
     work_s = load.timing.prefill_s(uncached, matched_tokens)
-    busy_s = load.busy_s(now)
+    busy_s = load.busy_s(now) + load.behind_s(work_s, query.request.chain)
     price = load.price + crowd * work_s
     pressure_s = cost.kv_pressure_s(load, uncached + query.kv_output, stream_s)
     return model.CostTerms(
@@ -154,7 +157,7 @@ def terms(query: Query, load: loads.Load, stream_s: float, crowd: float, now: fl
         kv_pressure_s=pressure_s,
         prompt_tokens=query.prompt_tokens,
         matched_tokens=matched_tokens,
-        room=load.room(work_s, uncached + query.kv_output),
+        room=load.room(work_s, uncached + query.kv_output, query.request.chain),
         home=load.replica.name == (query.home or query.hint),
     )
 

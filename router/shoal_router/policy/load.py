@@ -10,7 +10,7 @@ import math
 from shoal_router import model
 from shoal_router.index import mirror
 from shoal_router.metrics import rate
-from shoal_router.policy import binding, cost, timing
+from shoal_router.policy import binding, cost, slices, timing
 
 UNSTARTED_S_MAX = 0.5
 """Late binding: a replica holds at most so much prefill beyond what it is doing."""
@@ -36,14 +36,17 @@ class Load:
         "hits",
         "interference_s",
         "kv_soft",
+        "lane",
         "last_sample",
         "limit",
         "loose",
         "mirror",
+        "next_s",
         "pending",
         "pending_s",
         "price",
         "replica",
+        "rest_s",
         "running_max",
         "slack",
         "spoilt",
@@ -52,6 +55,7 @@ class Load:
         "step_s",
         "timing",
         "waiting",
+        "waiting_long",
     )
 
     def __init__(self, replica: model.Replica, bit: int, held: mirror.Mirror, time: timing.Timing, now: float) -> None:
@@ -75,8 +79,16 @@ class Load:
         self.pending: dict[int, binding.Binding] = {}
         """Of these, what has no first token yet, in the order of binding."""
         self.pending_s = 0.0
+        self.lane = slices.Lane()
+        """Its sliced prompts."""
+        self.rest_s = 0.0
+        """Prefill of these that has not started."""
+        self.next_s = math.inf
+        """What is longer goes after them."""
         self.waiting = 0
         """Requests in the waiting queue whose cheapest replica this is."""
+        self.waiting_long = 0
+        """Of these, such as a replica would not hold unstarted."""
         self.price = 1.0
         self.head_since = now
         self.spoilt = False
@@ -93,10 +105,28 @@ class Load:
         self.cached_error = 0
         self.refresh()
 
-    def add_waiting(self, count: int) -> None:
-        """So many more requests, or fewer, wait for it."""
+    def add_waiting(self, count: int, work_s: float) -> None:
+        """One more request of so much work waits for it, or (-1) one fewer."""
         self.waiting += count
-        self.price = cost.price(self.waiting)
+        if work_s > UNSTARTED_S_MAX:
+            self.waiting_long += count
+        self._set_price()
+
+    def _set_price(self) -> None:
+        """Sliced prompts wait for the replica as those in the queue do."""
+        self.price = cost.price(self.waiting + len(self.lane.waiting))
+
+    def lane_changed(self, now: float) -> None:
+        """A sliced prompt came, went, or got further."""
+        self.rest_s = self.lane.rest_s()
+        self.next_s = self.lane.next_s(now)
+        self._set_price()
+
+    def behind_s(self, work_s: float, chain: tuple[int, ...]) -> float:
+        """What a request of so much work waits for beyond the prefill that is on its way: sliced prompts of which less
+        is left. Shorter ones go in between, but for those that begin as a sliced prompt does: what they have in common
+        is computed first, and once."""
+        return self.rest_s if work_s > self.next_s else self.lane.missing_s(chain, self.timing)
 
     def busy_s(self, now: float) -> float:
         """Seconds of prefill bound here and not done."""
@@ -116,7 +146,7 @@ class Load:
         """KV tokens of requests in flight, a shared prefix counted once."""
         return self.mirror.locked + self.loose
 
-    def room(self, work_s: float, kv_tokens: float) -> str:
+    def room(self, work_s: float, kv_tokens: float, chain: tuple[int, ...]) -> str:
         """`ok`, or what keeps it from taking so much more now."""
         if len(self.flight) >= self.running_max:
             return "running"
@@ -126,6 +156,10 @@ class Load:
             return "kv"
         if self.pending and self.unstarted_s() + work_s > UNSTARTED_S_MAX:
             return "prefill"
+        if self.rest_s and (
+            (work_s > self.next_s and work_s > UNSTARTED_S_MAX) or self.lane.missing_s(chain, self.timing) > 0.0
+        ):
+            return "slices"
         return "ok"
 
     def open(self) -> bool:
@@ -139,7 +173,7 @@ class Load:
         must end before prefill starts, and the slower tokens after it.
         """
         self.refill()
-        running = len(self.flight) - len(self.pending)
+        running = len(self.flight) - len(self.pending) - len(self.lane.waiting)
         context = self.kv_tokens
         timing = self.timing
         self.step_s = timing.decode_step_s(running, context)
@@ -174,7 +208,7 @@ class Load:
         while self.pending:
             head = self.pending[next(iter(self.pending))]
             done_at = self.head_since + head.work_s
-            if head.request.stream or now < done_at:
+            if head.seen or now < done_at:
                 return
             self.drop_pending(head, done_at)
             self.spoilt = True
@@ -184,7 +218,7 @@ class Load:
         """When `presume` will have something to do."""
         if self.pending:
             head = self.pending[next(iter(self.pending))]
-            if not head.request.stream:
+            if not head.seen:
                 return self.head_since + head.work_s
         return math.inf
 

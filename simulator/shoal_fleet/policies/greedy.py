@@ -7,7 +7,7 @@ import random
 
 from shoal_api import routes, state
 from shoal_fleet.policies.production import GPU, request_of
-from shoal_fleet.policies.protocol import OnPlaced, OnRefused
+from shoal_fleet.policies.protocol import OnPlaced, OnRefused, Whole
 from shoal_fleet.workload import Job
 from shoal_router import model
 from shoal_router.policy import binding, choice, pool
@@ -19,7 +19,7 @@ def _seconds(terms: model.CostTerms) -> float:
     return terms.busy_s + terms.work_s + terms.interference_s + terms.kv_pressure_s
 
 
-class _Bound:
+class _Bound(Whole):
     __slots__ = ("_binding", "_pool", "cached_predicted", "replica", "ttft_predicted_s")
 
     def __init__(self, made: pool.Pool, bound: binding.Binding) -> None:
@@ -46,7 +46,7 @@ class Greedy:
     """See the module."""
 
     def __init__(self, service: routes.Service, rng: random.Random) -> None:
-        self._pool = pool.Pool(service, rng)
+        self._pool = pool.Pool(service.model_copy(update={"slicing": "Off"}), rng)
         self._rng = rng
 
     def add(self, replica: str, kv_tokens: int, running_max: int, now_s: float) -> None:

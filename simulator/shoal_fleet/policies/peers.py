@@ -14,14 +14,14 @@ from typing import Literal
 
 from shoal_api import state
 from shoal_fleet import prefix
-from shoal_fleet.policies.protocol import OnPlaced, OnRefused
+from shoal_fleet.policies.protocol import OnPlaced, OnRefused, Whole
 from shoal_fleet.workload import Job
 from shoal_router.index import chain as chains
 
 RETRY_AFTER_S = 5.0
 
 
-class _Sent:
+class _Sent(Whole):
     """A request on a replica: counted until it ends."""
 
     __slots__ = ("_counts", "cached_predicted", "replica", "ttft_predicted_s")

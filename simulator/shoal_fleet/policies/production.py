@@ -7,7 +7,7 @@ import random
 
 from shoal_api import routes, state
 from shoal_fleet import prefix
-from shoal_fleet.policies.protocol import OnPlaced, OnRefused
+from shoal_fleet.policies.protocol import OnPlaced, OnRefused, Send
 from shoal_fleet.workload import Job
 from shoal_router import model
 from shoal_router.admission import core, ticket
@@ -27,20 +27,37 @@ def request_of(job: Job) -> model.Request:
         parent=job.parent,
         body_bytes=size,
         output_max=job.output_tokens,
+        sliceable=True,
     )
 
 
 class _Bound:
     """A binding of the core."""
 
-    __slots__ = ("_binding", "_core", "cached_predicted", "replica", "ttft_predicted_s")
+    __slots__ = ("_binding", "_core", "_send", "_tokens", "cached_predicted", "replica", "ttft_predicted_s")
 
-    def __init__(self, made: core.ServiceCore, bound: binding.Binding, ttft_s: float | None) -> None:
+    def __init__(self, made: core.ServiceCore, bound: binding.Binding, tokens: int, ttft_s: float | None) -> None:
         self._core = made
         self._binding = bound
+        self._tokens = tokens
+        self._send: Send | None = None
         self.replica = bound.replica.name
         self.cached_predicted: int | None = bound.matched_tokens
         self.ttft_predicted_s = ttft_s
+
+    def start(self, send: Send, now_s: float) -> None:
+        if self._binding.sliced is None:
+            send(0)
+        else:
+            self._send = send
+            self._core.slices_ready(self._binding, self._tokens, send, now_s)
+
+    def slice_done(self, cached_tokens: int, now_s: float) -> None:
+        self._core.slice_done(self._binding, cached_tokens, now_s)
+
+    def slice_failed(self, now_s: float) -> None:
+        assert self._send is not None
+        self._core.slices_unwanted(self._binding, self._send, now_s)
 
     def first_token(self, now_s: float) -> None:
         self._core.first_token(self._binding, now_s)
@@ -78,7 +95,7 @@ class PriceAndHold:
         request = request_of(job)
 
         def bound(given: binding.Binding) -> None:
-            on_placed(_Bound(self.core, given, self._first_token_in_s(request, given)))
+            on_placed(_Bound(self.core, given, job.input_tokens, self._first_token_in_s(request, given)))
 
         def rejected(outcome: model.Outcome, retry_after_s: float) -> None:
             on_refused(outcome.value, retry_after_s)
@@ -101,5 +118,7 @@ class PriceAndHold:
         """Its replica's prefill that is bound and not done, its own included."""
         if not self._predict:
             return None
+        if given.sliced is not None:
+            return given.sliced.total_s
         terms = self.core.explain(request, given.bound_at)
         return next((one.busy_s for one in terms if one.replica == given.replica.name), None)

@@ -6,6 +6,8 @@ from typing import Protocol
 from shoal_api import state
 from shoal_fleet.workload import Job
 
+Send = Callable[[int], None]
+
 
 class Placed(Protocol):
     """A request that has its replica; told what becomes of it, and ended exactly once by `finish` or `release`."""
@@ -21,6 +23,14 @@ class Placed(Protocol):
     def ttft_predicted_s(self) -> float | None:
         """From now to its first token, as expected when it was placed."""
 
+    def start(self, send: Send, now_s: float) -> None:
+        """Has the request sent, now or later: `send(0)`. Before that perhaps slices of its prompt, one at a time:
+        `send(n)` asks for the first n tokens alone, and `slice_done` or `slice_failed` answers."""
+
+    def slice_done(self, cached_tokens: int, now_s: float) -> None: ...
+
+    def slice_failed(self, now_s: float) -> None: ...
+
     def first_token(self, now_s: float) -> None: ...
 
     def tokens(self, count: int, now_s: float) -> None: ...
@@ -28,6 +38,21 @@ class Placed(Protocol):
     def finish(self, prompt_tokens: int, output_tokens: int, cached_tokens: int, now_s: float) -> None: ...
 
     def release(self, now_s: float) -> None: ...
+
+
+class Whole:
+    """A placed request that is never sliced: the part of `Placed` that such have in common."""
+
+    __slots__ = ()
+
+    def start(self, send: Send, now_s: float) -> None:
+        send(0)
+
+    def slice_done(self, cached_tokens: int, now_s: float) -> None:
+        raise AssertionError("no slice was asked for")
+
+    def slice_failed(self, now_s: float) -> None:
+        raise AssertionError("no slice was asked for")
 
 
 OnPlaced = Callable[[Placed], None]
