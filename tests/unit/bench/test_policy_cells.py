@@ -91,7 +91,7 @@ def test_the_document_shows_the_study_the_sweep_and_how_far_apart_both_kinds_of_
         for n, value in enumerate((0.9, 1.0, 1.1))
     ]
     text = report.text(_rows(), real, {"cores": "2"})
-    assert "| price_and_hold | 2 | – | – | – | – | 0.50 | 1.57 / - / 20.2 |" in text
+    assert "| price_and_hold | 2 | – | – | – | – | 0.50 | 0.94 / - / 13.2 |" in text
     assert "| beta: price of one that waits | 0 | 3 | – |" in text
     assert "| beta: price of one that waits | **1** | 2 | 20 |" in text
     assert "| agents-80 | shoal | ttft_s_mean | 1 | 1.2 | +20% |" in text
