@@ -53,7 +53,8 @@ def _bounds(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     default=registry.PRODUCTION,
     show_default=True,
     metavar="P[,P...]",
-    help=f"Who routes: {', '.join(registry.NAMES)}; or all. The first is the router's own code, the others are models.",
+    help=f"Who routes: {', '.join(registry.NAMES)}; or all. The first is the router's own code, the second the same "
+    "with slicing Off; the others are models.",
 )
 @click.option("--replicas", type=click.IntRange(1, 1024), default=8, show_default=True, help="Engines.")
 @click.option(

@@ -77,7 +77,7 @@ def test_the_scaler_decides_how_many(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--policy", "best"), "'best' is none of price_and_hold, greedy, cache_aware"),
+        (("--policy", "best"), "'best' is none of price_and_hold, price_and_hold_whole, greedy"),
         (("--profile", "gpu9000"), "'gpu9000' is none of tiny,"),
         (("--timing", "8000"), "--timing needs --kv-tokens"),
         (("--timing", "8000", "--kv-tokens", "10000", "--profile", "tiny"), "exclude each other"),
