@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Final
 
 from shoal_router.admission import core, queue
-from shoal_router.policy import cost, load
+from shoal_router.policy import cost, load, slices
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,12 @@ CONSTANTS: Final = (
     Constant("interference, tokens", load, "INTERFERENCE_TOKENS", (0, 32, 128)),
     Constant("KV pressure from", cost, "KV_SOFT_SHARE", (0.6, 0.8, 0.95)),
     Constant("waiting looked at", core, "WINDOW", (8, 64)),
+    Constant("slices: fewest tokens", slices, "TOKENS_MIN", (1024, 2048, 4096, 8192)),
+    Constant("slices: most tokens", slices, "TOKENS_MAX", (16_384, 32_768, 65_536)),
+    Constant("slices: owed first tokens wait, s", slices, "OWED_WAIT_S", (0.0, 0.2, 0.5, 2.0)),
+    Constant("slices: delay, times the prefill", slices, "DELAY_FACTOR", (0.5, 1.5, 4.0)),
+    Constant("slices: ageing, 1/s", slices, "AGEING_PER_S", (0.01, 0.05, 0.2, 1.0)),
+    Constant("slices: others expected for, s", slices, "OTHERS_S", (5.0, 30.0, 120.0)),
 )
 
 

@@ -1,4 +1,4 @@
-"""The bound: shortest work first by hand, interruptions, the shared cache, the engine's own times, who is not below it."""
+"""The bound: shortest work first by hand, interruptions, the shared cache, the engine's own times, who is below it."""
 
 import random
 from collections.abc import Sequence
