@@ -206,3 +206,5 @@ class CostTerms:
     """`ok`, or why it can take no more now: `prefill`, `running`, `kv`, `slices` (a sliced prompt goes first)."""
     home: bool
     """The session's last replica."""
+    sliced_s: float = 0.0
+    """Prefill of sliced prompts there that has not started; longer requests wait for it, shorter ones do not."""

@@ -148,16 +148,16 @@ class _Flight:
         assert self._placed is not None
         engine = self._fleet.engines[self._placed.replica]
         if tokens:
-            engine.submit(self._job.prefix(tokens), _Slice(self))
+            engine.submit(self._job.prefix(tokens), _Slice(self, tokens))
         else:
             engine.submit(self._job, self)
 
-    def slice_ended(self, cached_tokens: int) -> None:
+    def slice_ended(self, tokens: int, cached_tokens: int) -> None:
         assert self._placed is not None
         self._slices += 1
         if self._slices == 1:
             self._found_tokens = cached_tokens
-        self._placed.slice_done(cached_tokens, self._fleet.clock.now_s)
+        self._placed.slice_done(tokens, cached_tokens, self._fleet.clock.now_s)
 
     def slice_failed(self, reason: str) -> None:
         assert self._placed is not None
@@ -219,10 +219,11 @@ class _Flight:
 class _Slice:
     """A slice of a flight's prompt: what the engine says of it, passed on."""
 
-    __slots__ = ("_flight",)
+    __slots__ = ("_flight", "_tokens")
 
-    def __init__(self, flight: _Flight) -> None:
+    def __init__(self, flight: _Flight, tokens: int) -> None:
         self._flight = flight
+        self._tokens = tokens
 
     def first_token(self) -> None:
         """The one token of a slice is nobody's."""
@@ -231,7 +232,7 @@ class _Slice:
         """As above."""
 
     def ended(self, cached_tokens: int) -> None:
-        self._flight.slice_ended(cached_tokens)
+        self._flight.slice_ended(self._tokens, cached_tokens)
 
     def failed(self, reason: str) -> None:
         self._flight.slice_failed(reason)

@@ -181,7 +181,7 @@ class ServiceCore:
             return
         if len(self._queue):
             self._pump(now)
-        if self._pool.sliced:
+        if self._pool.slicing.lanes:
             self._turns(now)
 
     def _pump(self, now: float) -> None:
@@ -198,7 +198,7 @@ class ServiceCore:
         """When `pump` should be called next, if nothing happens before: an expiry, a prefill presumed done, or a slice
         that has waited long enough for others."""
         turn_at = math.inf
-        for sliced in self._pool.sliced.values():
+        for sliced in self._pool.slicing.lanes.values():
             turn_at = min(turn_at, sliced.lane.turn_at, sliced.presumed_at())
         if not len(self._queue):
             return None if math.isinf(turn_at) else turn_at
@@ -214,40 +214,47 @@ class ServiceCore:
         """The holder of a binding with `sliced` set has the ids of the prompt, so many. `on_turn(end)` is called for
         each turn, maybe within this call: send the first `end` tokens alone and say `slice_done`, or, where it is 0,
         send the request itself; no turn follows that."""
-        self._pool.slices_ready(binding, tokens, on_turn, now)
+        self._pool.slicing.ready(binding, tokens, on_turn, now)
         self.pump(now)
 
     def slices_unwanted(self, binding: bindings.Binding, on_turn: slices.OnTurn, now: float) -> None:
         """No ids can be had, or a slice failed: the one turn that follows is that of the request itself."""
-        self._pool.slices_unwanted(binding, on_turn, now)
+        self._pool.slicing.unwanted(binding, on_turn, now)
         self.pump(now)
 
-    def slice_done(self, binding: bindings.Binding, cached_tokens: int | None, now: float) -> None:
-        """The slice that was sent is computed; the engine found so many of its tokens in its cache (None: unknown)."""
-        self._pool.slice_done(binding, cached_tokens, now)
+    def slice_done(self, binding: bindings.Binding, tokens: int, cached_tokens: int | None, now: float) -> None:
+        """The slice that was sent, of so many tokens, is computed; the engine found so many of them in its cache (None:
+        unknown)."""
+        self._pool.slicing.done(binding, tokens, cached_tokens, now)
         self.pump(now)
 
     def _turns(self, now: float) -> None:
-        for load in list(self._pool.sliced.values()):
+        for load in list(self._pool.slicing.lanes.values()):
             load.presume(now)
             if load.lane.running is None:
                 self._turn(load, now)
 
     def _turn(self, load: loads.Load, now: float) -> None:
-        begun = self._pool.begin_turn(load, now)
+        begun = self._pool.slicing.begin_turn(load, now)
         if begun is not None:
             on_turn, end = begun
             on_turn(end)
 
     @property
     def slicing(self) -> slices.Totals:
-        return self._pool.slicing
+        """What slices did so far."""
+        return self._pool.slicing.totals
 
     # Looking in
 
     def explain(self, request: model.Request, now: float) -> list[model.CostTerms]:
         """Dry run: every routable replica with its cost terms, cheapest first. Changes nothing."""
         return self._pool.explain(self._pool.query(request), now)
+
+    def slices_expected(self, request: model.Request, replica: str, now: float) -> int:
+        """Dry run: in how many slices it would be sent there, itself not counted; 0: whole."""
+        load = self._pool.loads.get(replica)
+        return self._pool.slicing.expected(self._pool.query(request), load, now) if load is not None else 0
 
     def queue_state(self, now: float) -> state.QueueState:
         """What waits, for `/metrics`: its part of `state`."""

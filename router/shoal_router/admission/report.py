@@ -150,6 +150,7 @@ class ReplicaFigures:
     in_flight: int
     in_flight_tokens: float
     busy_s: float
+    slice_overhead_s: float
     mirror_tokens: float
     mirror_capacity_tokens: float
     mirror_entries: int
@@ -218,7 +219,8 @@ def replica_figures(pool: pools.Pool, now: float) -> list[ReplicaFigures]:
             gpu=load.replica.gpu,
             in_flight=len(load.flight),
             in_flight_tokens=load.kv_tokens,
-            busy_s=load.busy_s(now),
+            busy_s=load.busy_s(now) + load.rest_s,
+            slice_overhead_s=load.lane.overhead_s,
             mirror_tokens=load.mirror.used,
             mirror_capacity_tokens=load.mirror.capacity,
             mirror_entries=len(load.mirror),
@@ -276,7 +278,7 @@ def _replica(load: loads.Load, sessions: int, hot_tokens: int, counters: Counter
         state=load.state.value,
         ready_age_s=now - load.state_since if routable else 0.0,
         in_flight_requests=len(load.flight),
-        in_flight_work_s=load.busy_s(now),
+        in_flight_work_s=load.busy_s(now) + load.rest_s,
         in_flight_tokens=int(load.kv_tokens),
         kv_tokens_max=load.facts.kv_tokens_max,
         running_max=load.facts.running_max,

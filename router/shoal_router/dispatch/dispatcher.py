@@ -84,6 +84,22 @@ class Dispatcher:
         request = post_request("/abort_request", handle.pool.authority.decode(), body)
         Call(handle.pool, self._wheel, request, _ignore).start(self.now() + ABORT_TIMEOUT_S)
 
+    def ask(
+        self,
+        handle: Handle,
+        path: str,
+        body: bytes,
+        headers: Headers,
+        timeout_s: float,
+        bytes_max: int,
+        on_result: Callable[[Answer | NoAnswer], None],
+    ) -> Call:
+        """A call to an engine for a request, beside it, with the request's own headers."""
+        request = post_request(path, handle.pool.authority.decode(), body, headers)
+        call = Call(handle.pool, self._wheel, request, on_result, bytes_max)
+        call.start(self.now() + timeout_s)
+        return call
+
     def suspect(self, handle: Handle) -> None:
         """A connection was refused: look at once whether the replica is gone."""
         self.fleet.probe_now(handle)

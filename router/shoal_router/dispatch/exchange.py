@@ -19,6 +19,7 @@ from shoal_router.dispatch.breaker import Circuit
 from shoal_router.dispatch.checks import RID_LENGTH, Checked
 from shoal_router.dispatch.handle import Handle
 from shoal_router.dispatch.service import Service
+from shoal_router.dispatch.slicer import Slicer
 from shoal_router.errors import ApiError, Shape
 from shoal_router.policy.binding import Binding
 from shoal_router.upstream.connection import Connection, Failure, Headers
@@ -75,6 +76,7 @@ class Exchange:
         "_error",
         "_excluded",
         "_explain",
+        "_found_tokens",
         "_handle",
         "_headers",
         "_held_bytes",
@@ -89,7 +91,9 @@ class Exchange:
         "_scanner",
         "_sent",
         "_service",
+        "_slicer",
         "_status",
+        "_streams",
         "_tail",
         "_terms",
         "_ticket",
@@ -135,6 +139,8 @@ class Exchange:
         self._ticket: Ticket | None = None
         self._binding: Binding | None = None
         self._handle: Handle | None = None
+        self._slicer: Slicer | None = None
+        """While slices of the prompt are sent."""
         self._replica = ""
         """The last one tried."""
         self._excluded: frozenset[str] = frozenset()
@@ -143,6 +149,7 @@ class Exchange:
         self._ended = False
         self._losses = 0
         self.awaited: object | None = None
+        self._streams = checked.stream
         self.streaming = checked.stream
         self.paused = False
         self._begin()
@@ -151,6 +158,8 @@ class Exchange:
         """Forget the attempt before."""
         self._connection: Connection | None = None
         self._scanner: sse.Scanner | None = None
+        self._found_tokens: int | None = None
+        """Of a prompt that went in slices: what the cache held before them. The client's usage says so."""
         self._sent = False
         """The engine may have seen it."""
         self._status = 0
@@ -198,6 +207,45 @@ class Exchange:
         self._handle = handle
         self._replica = handle.name
         handle.add(self, now_s)
+        binding = self._binding
+        if binding is not None and binding.sliced is not None:
+            self._slice(handle, binding)
+        else:
+            handle.pool.acquire(self)
+
+    def _slice(self, handle: Handle, binding: Binding) -> None:
+        self.streaming = False
+        self._slicer = Slicer(
+            self._dispatcher,
+            self._service,
+            handle,
+            binding,
+            self._api,
+            self._body,
+            self._headers,
+            self._on_slice,
+            self._on_sliced,
+        )
+        self._slicer.start()
+
+    def _on_slice(self, busy: bool) -> None:
+        """A slice runs, or has ended: only while one does is silence of the engine suspicious."""
+        self._sent = True
+        self.streaming = busy
+        handle = self._handle
+        if handle is not None and (not busy or len(handle.guests) == 1):
+            handle.last_output_s = self._dispatcher.now()
+
+    def _on_sliced(self) -> None:
+        """Nothing is left but the request itself."""
+        self._slicer = None
+        self.streaming = self._streams
+        handle, binding = self._handle, self._binding
+        assert handle is not None
+        assert binding is not None
+        if binding.sliced is not None and binding.sliced.count:
+            self._found_tokens = binding.sliced.first_cached
+        handle.last_output_s = max(handle.last_output_s, self._dispatcher.now() if len(handle.guests) == 1 else 0.0)
         handle.pool.acquire(self)
 
     def on_rejected(self, outcome: model.Outcome, retry_after_s: float) -> None:
@@ -278,6 +326,8 @@ class Exchange:
             self._hold_or_pass(data)
             return
         out = scanner.feed(data)
+        if self._found_tokens is not None:
+            out = splice.with_cached_tokens(out, self._found_tokens)
         if self._client.answer_started:
             if out:
                 self._client.body(out)
@@ -372,8 +422,11 @@ class Exchange:
             headers.append((b"content-type", b"application/json"))
             self._client.answer(self._status, headers, reply.client_error(self._api.shape, self._status, body))
         else:
+            found_tokens = self._found_tokens
             self._succeed(sse.last_usage(body))
-            self._client.answer(self._status, headers, body)
+            self._client.answer(
+                self._status, headers, body if found_tokens is None else splice.with_cached_tokens(body, found_tokens)
+            )
 
     def on_failed(self, failure: Failure) -> None:
         self._connection = None
@@ -477,6 +530,9 @@ class Exchange:
         """Give back the reservation and the place on the replica. `failed`: the client gets no whole answer, and it is
         the fleet's doing; an attempt that is tried again, a client that left and an engine's 4xx are no such thing."""
         self.awaited = None
+        slicer, self._slicer = self._slicer, None
+        if slicer is not None:
+            slicer.cancel()
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.guests.discard(self)

@@ -15,6 +15,11 @@ def headers(binding: Binding, terms: model.CostTerms | None) -> Headers:
         (b"x-shoal-matched-tokens", b"%d" % binding.matched_tokens),
         (b"x-shoal-cost-ms", b"%.1f" % (binding.cost_s * 1e3)),
     ]
+    sliced = binding.sliced
+    if sliced is not None:
+        added_s = sliced.delayed_s + sliced.added_s
+        found.append((b"x-shoal-slices", b"%d" % sliced.count))
+        found.append((b"x-shoal-slices-added-ms", b"%.1f" % (added_s * 1e3)))
     if terms is not None:
         parts = (
             ("busy", terms.busy_s),

@@ -10,6 +10,7 @@ from typing import Final
 import orjson
 
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]:,]', re.DOTALL)
+_CACHED: Final = re.compile(rb'"cached_tokens"\s*:\s*\d+')
 _QUOTE, _COLON, _COMMA = b'":,'
 _OPEN: Final = frozenset(b"{[")
 _CLOSE: Final = frozenset(b"}]")
@@ -55,6 +56,12 @@ def with_value(body: bytes, key: str, value: bytes) -> bytes:
     if span is None:
         raise KeyError(key)
     return b"".join((body[: span[0]], value, body[span[1] :]))
+
+
+def with_cached_tokens(answer: bytes, tokens: int) -> bytes:
+    """An answer, or whole events of one, with this count of cached prompt tokens. Quotes within strings are escaped, so
+    the key is never part of generated text."""
+    return _CACHED.sub(b'"cached_tokens":%d' % tokens, answer) if answer.find(b'"cached_tokens"') >= 0 else answer
 
 
 def _is_key(raw: bytes, key: str) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from shoal_router import model
-from shoal_router.index import caller, chain, prompt, session
+from shoal_router.index import caller, chain, prompt, session, sliceable
 
 
 class Api(enum.Enum):
@@ -36,6 +36,14 @@ def read(
     hashes = chain.chain(canonical.data, canonical.salt)
     found = session.find(headers, body, session_headers, canonical)
     canonical.drop_data()
+    cut = False
+    if canonical.data_bytes >= sliceable.BYTES_MIN and not canonical.rest_bytes:
+        if api is Api.CHAT:
+            cut = sliceable.chat(body)
+        elif api is Api.COMPLETION:
+            cut = sliceable.completion(body)
+        else:
+            cut = sliceable.generate(body)
     return model.Request(
         canonical,
         hashes,
@@ -46,6 +54,7 @@ def read(
         _output_max(api, body),
         caller.tenant(headers),
         caller.timeout_s(headers),
+        cut,
     )
 
 

@@ -159,6 +159,7 @@ def terms(query: Query, load: loads.Load, stream_s: float, crowd: float, now: fl
         matched_tokens=matched_tokens,
         room=load.room(work_s, uncached + query.kv_output, query.request.chain),
         home=load.replica.name == (query.home or query.hint),
+        sliced_s=load.rest_s,
     )
 
 

@@ -116,6 +116,15 @@ class Load:
         """Sliced prompts wait for the replica as those in the queue do."""
         self.price = cost.price(self.waiting + len(self.lane.waiting))
 
+    def start_prefill(self, bound: binding.Binding, now: float) -> None:
+        """`work_s` of it is on its way from now on."""
+        bound._alone = not self.pending
+        if not self.pending:
+            self.head_since = now
+        self.pending[id(bound)] = bound
+        self.pending_s += bound.work_s
+        bound.prefilling = True
+
     def lane_changed(self, now: float) -> None:
         """A sliced prompt came, went, or got further."""
         self.rest_s = self.lane.rest_s()

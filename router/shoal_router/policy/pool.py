@@ -12,7 +12,7 @@ from shoal_router import model
 from shoal_router.index import mirror, owners, sessions
 from shoal_router.metrics import rate
 from shoal_router.policy import binding as bindings
-from shoal_router.policy import choice, cost, sizes, slices
+from shoal_router.policy import choice, cost, sizes, slicing
 from shoal_router.policy import load as loads
 from shoal_router.policy import timing as timings
 
@@ -45,13 +45,12 @@ class Pool:
         self.sessions = sessions.Sessions(SESSIONS_MAX)
         self.sizes = sizes.Sizes()
         self._bindings = rate.Rate(_CROWD_S)
-        self.sliced: dict[str, loads.Load] = {}
-        """Replicas with sliced prompts whose turn is to come."""
-        self.slicing = slices.Totals()
+        self.slicing = slicing.Slicing(service)
 
     def configure(self, service: routes.Service) -> None:
         """A new route table: timing constants that changed start anew, the rest of what was learned stays."""
         before, self._service = self._service, service
+        self.slicing.service = service
         for gpu in list(self._timings):
             initial = service.timing.get(gpu, routes.Timing())
             if initial != before.timing.get(gpu, routes.Timing()):
@@ -96,7 +95,7 @@ class Pool:
         load = self.loads.pop(name, None)
         if load is not None:
             self.clear(load)
-            self.sliced.pop(name, None)
+            self.slicing.lanes.pop(name, None)
             del self._by_bit[load.bit]
             self._bits ^= load.bit
             load.state = model.ReplicaState.NOT_READY
@@ -181,14 +180,14 @@ class Pool:
         bound._last = query.last if query.home == load.replica.name else None
         bound._reserved = tail
         load.loose += tail
-        lane, session = load.lane, request.session.key
-        sliced = request.sliceable and self._slice(bound, load, now)
-        lane.note(session, not sliced, now)
+        lane = load.lane
+        sliced = request.sliceable and self.slicing.begin(bound, load, _ratio(request, query.prompt_tokens), now)
+        lane.note(request.session.key, not sliced, now)
         load.flight[id(bound)] = bound
         if not sliced:
             if load.rest_s and bound.work_s <= load.next_s:
-                self.slicing.saved_s += load.rest_s
-            self._start_prefill(bound, load, now)
+                self.slicing.totals.saved_s += load.rest_s
+            load.start_prefill(bound, now)
         if chosen.matched_tokens:
             load.hits.add(1.0, now)
         self._bindings.add(1.0, now)
@@ -196,15 +195,6 @@ class Pool:
         if self.owners.entries > self._entries_max:
             self._bound_memory()
         return bound
-
-    def _start_prefill(self, bound: bindings.Binding, load: loads.Load, now: float) -> None:
-        """`work_s` of it is on its way from now on."""
-        bound._alone = not load.pending
-        if not load.pending:
-            load.head_since = now
-        load.pending[id(bound)] = bound
-        load.pending_s += bound.work_s
-        bound.prefilling = True
 
     def _bound_memory(self) -> None:
         largest = max(self.loads.values(), key=lambda load: len(load.mirror))
@@ -269,7 +259,7 @@ class Pool:
             sizes_.learn_prompt(bound.request.prompt, usage.prompt_tokens)
             self._learn_time(bound, usage, now)
             if bound.sliced is not None:
-                usage = self._without_slices(bound.sliced, load, usage, now)
+                usage = slicing.without(bound.sliced, load, usage, now)
             bound.prompt_tokens = usage.prompt_tokens
             if bound._epoch == load.epoch:
                 self._learn_cache(bound, usage)
@@ -293,7 +283,7 @@ class Pool:
             # How much of its prefill was done is unknown: the next one's time tells nothing.
             load.spoilt = load.drop_pending(bound, now) or load.spoilt
         if bound.sliced is not None and bound.sliced.active:
-            self._leave_lane(bound, bound.sliced, load, now)
+            self.slicing.leave(bound, bound.sliced, load, now)
         del load.flight[id(bound)]
         load.loose = max(0.0, load.loose - bound._reserved) if load.flight else 0.0
         if bound._epoch == load.epoch:
@@ -310,170 +300,6 @@ class Pool:
                 replica.name, replica.uid, len(request.chain), tip, bound.prompt_tokens, reply_tokens, now
             )
             self.sessions.put(request.tenant, request.session.key, last)
-
-    # Slices
-
-    def _slice(self, bound: bindings.Binding, load: loads.Load, now: float) -> bool:
-        """Let a long prompt go in slices if others on its replica gain by it; it waits for its turns from now on."""
-        lane, ranks = load.lane, load.facts.ranks
-        if self._service.slicing == "Off" or (ranks is not None and ranks > 1):
-            return False  # which of several ranks gets a slice is the engine's to say, and each has its own cache
-        if not lane.worth(bound.request.session.key, len(load.flight), now):
-            return False
-        one = slices.Sliced(
-            id(bound),
-            bound.request.chain,
-            _ratio(bound.request, bound.prompt_tokens),
-            bound.prompt_tokens,
-            bound.matched_tokens,
-            bound.work_s,
-            now,
-        )
-        if not self._cut(one, load, lane.count, now):
-            return False
-        bound.sliced = one
-        bound.prefilling = False
-        lane.waiting[id(bound)] = one
-        self.sliced[load.replica.name] = load
-        self.slicing.requests += 1
-        load.lane_changed(now)
-        return True
-
-    def slice_tokens(self, query: choice.Query, load: loads.Load, now: float) -> int:
-        """How long the first slice of a request would be there; 0: it would go whole. Changes nothing."""
-        lane, ranks = load.lane, load.facts.ranks
-        request = query.request
-        if not request.sliceable or self._service.slicing == "Off" or (ranks is not None and ranks > 1):
-            return 0
-        if not lane.worth(request.session.key, len(load.flight), now):
-            return 0
-        matched_tokens, _ = query.matched(load)
-        work_s = load.timing.prefill_s(query.prompt_tokens - matched_tokens, matched_tokens)
-        one = slices.Sliced(0, request.chain, 0.0, query.prompt_tokens, matched_tokens, work_s, now)
-        end = self._cut(one, load, lane.count, now)
-        return end - matched_tokens if end else 0
-
-    def _cut(self, one: slices.Sliced, load: loads.Load, others: int, now: float) -> int:
-        """Where its next slice ends, with so many other sliced prompts there; 0: the rest goes in one piece."""
-        lane, timing = load.lane, load.timing
-        streams = len(load.flight) - len(load.pending) - len(lane.waiting)
-        quantum_s = lane.quantum_s(
-            timing, load.waiting_long + others, streams, self._service.itl_objective_s, now, one.done
-        )
-        return slices.cut(one, quantum_s, timing, load.facts.page_tokens or 1)
-
-    def slices_ready(self, bound: bindings.Binding, tokens: int, on_turn: slices.OnTurn, now: float) -> None:
-        """Whoever sends can send slices of a prompt that has exactly so many tokens."""
-        one, load = bound.sliced, bound._load
-        if one is None or not one.active or bound.released:
-            return
-        one.tokens = tokens
-        one.done = min(one.done, tokens - 1)
-        one.left_s = load.timing.prefill_s(tokens - one.done, one.done)
-        one.on_turn = on_turn
-        one.free_since = now
-        load.lane_changed(now)
-
-    def slices_unwanted(self, bound: bindings.Binding, on_turn: slices.OnTurn, now: float) -> None:
-        """It cannot be sent in slices, or no further: the rest goes in one piece when its turn comes."""
-        one = bound.sliced
-        if one is not None and one.active and not bound.released:
-            if one.end:
-                self._end_slice(bound, one, now)
-                bound._load.spoilt = True
-                self.slicing.failures += 1
-            one.on_turn = on_turn
-            one.whole = True
-
-    def begin_turn(self, load: loads.Load, now: float) -> tuple[slices.OnTurn, int] | None:
-        """The next slice of a replica may be sent now: whom to tell, and where it ends (0: the request itself)."""
-        lane = load.lane
-        one = lane.next_turn(bool(load.pending), now)
-        if one is None or one.on_turn is None:
-            return None
-        on_turn = one.on_turn
-        bound = load.flight[one.key]
-        end = self._cut(one, load, len(lane.waiting) - 1, now)
-        one.delayed_s += now - one.free_since
-        one.sent_at = now
-        del lane.waiting[id(bound)]
-        timing = load.timing
-        last = one.tokens if end == 0 else end
-        bound.work_s = timing.prefill_s(last - one.done, one.done)
-        if end:
-            one.end = end
-            one.count += 1
-            one.left_s = max(0.0, timing.prefill_s(one.tokens - end, end))
-            lane.running = one
-            bound.seen = True
-            self.slicing.slices += 1
-        else:
-            self._settle(bound, one, load)
-        self._start_prefill(bound, load, now)
-        load.lane_changed(now)
-        load.refresh()
-        return on_turn, end
-
-    def slice_done(self, bound: bindings.Binding, cached_tokens: int | None, now: float) -> None:
-        """A slice is in the replica's cache; so many of its tokens had been there before (None: not known)."""
-        one, load = bound.sliced, bound._load
-        if one is None or not one.end or bound.released:
-            return
-        end, lane, timing = one.end, load.lane, load.timing
-        before = one.done if cached_tokens is None else min(cached_tokens, end - 1)
-        if one.count == 1:
-            one.first_cached = cached_tokens
-        elif cached_tokens is not None and not lane.useful(one.done, cached_tokens, now):
-            one.whole = True
-        prefill_s = timing.prefill_s(end - before, before)
-        observed_s = now - one.sent_at
-        if bound._alone and not load.spoilt:
-            timing.observe_prefill(prefill_s, 1, max(0.0, observed_s - max(0.0, lane.overhead_s - timing.a_s)))
-            lane.learn_overhead(observed_s, prefill_s - timing.a_s)
-        load.spoilt = False
-        one.added_s += lane.overhead_s
-        self._end_slice(bound, one, now)
-        one.done = end
-        load.lane_changed(now)
-
-    def _end_slice(self, bound: bindings.Binding, one: slices.Sliced, now: float) -> None:
-        """The slice that runs is over, one way or the other: its prompt waits for its next turn."""
-        load = bound._load
-        if bound.prefilling and not load.drop_pending(bound, now):
-            load.spoilt = True
-        load.last_sample = None
-        load.lane.running = None
-        load.lane.waiting[id(bound)] = one
-        one.end = 0
-        one.free_since = now
-        load.lane_changed(now)
-        load.refresh()
-
-    def _settle(self, bound: bindings.Binding, one: slices.Sliced, load: loads.Load) -> None:
-        """No more slices of it: from here on it is a request like others."""
-        one.active = False
-        one.left_s = 0.0
-        one.on_turn = None
-        bound.seen = bound.request.stream
-        self.slicing.added_s += one.delayed_s + one.added_s
-        if not load.lane.waiting:
-            self.sliced.pop(load.replica.name, None)
-
-    def _leave_lane(self, bound: bindings.Binding, one: slices.Sliced, load: loads.Load, now: float) -> None:
-        """It was released before its last turn."""
-        lane = load.lane
-        lane.waiting.pop(id(bound), None)
-        if lane.running is one:
-            lane.running = None
-        self._settle(bound, one, load)
-        load.lane_changed(now)
-
-    def _without_slices(self, one: slices.Sliced, load: loads.Load, usage: model.Usage, now: float) -> model.Usage:
-        """Usage as it would have been without slices: what they computed for this request was not cached before it."""
-        if not one.count or usage.cached_tokens is None:
-            return usage
-        load.lane.useful(one.done, usage.cached_tokens, now)
-        return model.Usage(usage.prompt_tokens, usage.completion_tokens, one.first_cached)
 
     # Learning
 

@@ -276,17 +276,20 @@ def cut(one: Sliced, quantum_s: float, timing: timings.Timing, page_tokens: int)
     """Where the next slice ends, at a page's end; 0: the rest is short enough to go as the request itself.
 
     What is left is shared out evenly, so that the last part is no crumb."""
-    if one.whole:
+    count = parts(one, quantum_s, timing)
+    if count <= 1:
         return 0
-    left = one.tokens - one.done
-    left_s = _compute_s(timing, left, one.done)
-    parts = round(left_s / quantum_s) if quantum_s > 0.0 else 1
-    if parts <= 1:
-        return 0
-    tokens = _tokens_in(timing, left_s / parts, one.done)
+    tokens = _tokens_in(timing, _compute_s(timing, one.tokens - one.done, one.done) / count, one.done)
     page: Final = max(1, page_tokens)
     end = (one.done + max(tokens, page)) // page * page
     return end if one.done < end < one.tokens - page else 0
+
+
+def parts(one: Sliced, quantum_s: float, timing: timings.Timing) -> int:
+    """How many parts the rest of a prompt makes, the request itself included."""
+    if one.whole or quantum_s <= 0.0:
+        return 1
+    return max(1, round(_compute_s(timing, one.tokens - one.done, one.done) / quantum_s))
 
 
 def _missing_s(one: Sliced, chain: tuple[int, ...], timing: timings.Timing) -> float:

@@ -162,9 +162,11 @@ class Frontend:
             return checked
         kind = api.prompt or requests.Api.GENERATE
         request = self._dispatcher.read(kind, checked, len(body), {}, self._session_order)
-        terms = service.core.explain(request, self._dispatcher.now())
+        now_s = self._dispatcher.now()
+        terms = service.core.explain(request, now_s)
         return {
             "service": service.name,
+            "slices": service.core.slices_expected(request, terms[0].replica, now_s) if terms else 0,
             "waiting": service.core.waiting,
             "candidates": [dataclasses.asdict(term) for term in terms],
             "other_replicas": {

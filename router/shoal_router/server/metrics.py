@@ -74,6 +74,7 @@ def render(fleet: Fleet, frontend: Frontend, listener: Listener, now_s: float) -
     page = Page()
     services = list(fleet.services.values())
     _requests(page, services, frontend)
+    _slices(page, services)
     _latencies(page, services)
     _queues(page, services, now_s)
     _replicas(page, services, now_s)
@@ -147,6 +148,19 @@ def _requests(page: Page, services: list[Service], frontend: Frontend) -> None:
         )
 
 
+def _slices(page: Page, services: list[Service]) -> None:
+    for name, help_text, slot in (
+        ("sliced_requests_total", "Requests whose prompts were to go in slices.", "requests"),
+        ("slices_total", "Slices sent, the requests themselves not counted.", "slices"),
+        ("slice_failures_total", "Slices that failed; what was left went in one piece.", "failures"),
+        ("slice_added_seconds_total", "Added to sliced requests: waiting for others, and overhead.", "added_s"),
+        ("slice_saved_seconds_total", "Prefill that others did not wait for, estimated.", "saved_s"),
+    ):
+        page.family(
+            name, "counter", help_text, [(_of(service), getattr(service.core.slicing, slot)) for service in services]
+        )
+
+
 def _latencies(page: Page, services: list[Service]) -> None:
     page.histogram(
         "ttft_seconds",
@@ -207,6 +221,7 @@ def _replicas(page: Page, services: list[Service], now_s: float) -> None:
         ("replica_requests", "gauge", "Requests in flight.", "in_flight"),
         ("replica_tokens", "gauge", "KV tokens reserved by requests in flight.", "in_flight_tokens"),
         ("replica_busy_seconds", "gauge", "Prefill bound and not done.", "busy_s"),
+        ("slice_overhead_seconds", "gauge", "What a slice costs beyond its prefill.", "slice_overhead_s"),
         ("replica_mirror_tokens", "gauge", "Tokens that the mirror of its cache holds.", "mirror_tokens"),
         ("replica_mirror_entries", "gauge", "Chain hashes that the mirror holds.", "mirror_entries"),
         ("replica_cached_predicted_tokens_total", "counter", "Predicted to be cached.", "cached_predicted_tokens"),

@@ -34,6 +34,7 @@ class Call:
     __slots__ = (
         "_body",
         "_bytes",
+        "_bytes_max",
         "_connection",
         "_on_result",
         "_pool",
@@ -47,11 +48,17 @@ class Call:
     )
 
     def __init__(
-        self, pool: Pool, wheel: Wheel, request: bytes, on_result: Callable[[Answer | NoAnswer], None]
+        self,
+        pool: Pool,
+        wheel: Wheel,
+        request: bytes,
+        on_result: Callable[[Answer | NoAnswer], None],
+        bytes_max: int = ANSWER_BYTES_MAX,
     ) -> None:
         self._pool = pool
         self._wheel = wheel
         self._request = request
+        self._bytes_max = bytes_max
         self._on_result: Callable[[Answer | NoAnswer], None] | None = on_result
         self._connection: Connection | None = None
         self._status = 0
@@ -93,7 +100,7 @@ class Call:
 
     def on_body(self, data: bytes) -> None:
         self._bytes += len(data)
-        if self._bytes > ANSWER_BYTES_MAX:
+        if self._bytes > self._bytes_max:
             self._drop()
             self._finish(NoAnswer(Failure.MALFORMED))
             return
@@ -119,8 +126,13 @@ def get_request(path: str, host: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nhost: {host}\r\naccept: application/json\r\n\r\n".encode()
 
 
-def post_request(path: str, host: str, body: bytes) -> bytes:
-    head = (
-        f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+def post_request(path: str, host: str, body: bytes, headers: Headers | None = None) -> bytes:
+    """`headers` are further ones."""
+    parts = [
+        f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n".encode(),
+        b"content-length: %d\r\n" % len(body),
+    ]
+    for name, value in headers or ():
+        parts += (name, b": ", value, b"\r\n")
+    parts += (b"\r\n", body)
+    return b"".join(parts)

@@ -52,8 +52,8 @@ class _Bound:
             self._send = send
             self._core.slices_ready(self._binding, self._tokens, send, now_s)
 
-    def slice_done(self, cached_tokens: int, now_s: float) -> None:
-        self._core.slice_done(self._binding, cached_tokens, now_s)
+    def slice_done(self, tokens: int, cached_tokens: int, now_s: float) -> None:
+        self._core.slice_done(self._binding, tokens, cached_tokens, now_s)
 
     def slice_failed(self, now_s: float) -> None:
         assert self._send is not None

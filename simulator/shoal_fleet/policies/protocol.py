@@ -27,7 +27,7 @@ class Placed(Protocol):
         """Has the request sent, now or later: `send(0)`. Before that perhaps slices of its prompt, one at a time:
         `send(n)` asks for the first n tokens alone, and `slice_done` or `slice_failed` answers."""
 
-    def slice_done(self, cached_tokens: int, now_s: float) -> None: ...
+    def slice_done(self, tokens: int, cached_tokens: int, now_s: float) -> None: ...
 
     def slice_failed(self, now_s: float) -> None: ...
 
@@ -48,7 +48,7 @@ class Whole:
     def start(self, send: Send, now_s: float) -> None:
         send(0)
 
-    def slice_done(self, cached_tokens: int, now_s: float) -> None:
+    def slice_done(self, tokens: int, cached_tokens: int, now_s: float) -> None:
         raise AssertionError("no slice was asked for")
 
     def slice_failed(self, now_s: float) -> None:

@@ -33,7 +33,7 @@ def _parse(**changes: Any) -> engine.EngineInfo:
 def test_facts() -> None:
     found = _parse()
     assert (found.facts.kv_tokens_max, found.facts.running_max) == (16960, 16)
-    assert (found.context_tokens, found.page_size, found.queued_max, found.vocab_size) == (16384, 64, 4, None)
+    assert (found.context_tokens, found.facts.page_tokens, found.queued_max, found.vocab_size) == (16384, 64, 4, None)
     assert (found.cache_reported, found.usage_by_default) == (True, False)
 
 
