@@ -2,7 +2,7 @@
 
 Settings are each router's own defaults, but for: logs of warnings only, no limit of concurrent requests where a
 default would refuse streams that others take, and the metrics port, which must be free. `start` returns when the
-router says that all engines are usable. Used by bench-router and bench-routing.
+router says that all engines are usable. Used by bench-router, bench-routing and bench-slicing.
 """
 
 import json
@@ -49,11 +49,14 @@ def start(
     words: Sequence[str] = (),
     module: Sequence[str] = ("shoal_router",),
     router_folder: Path | None = None,
+    service: Mapping[str, str] | None = None,
+    programs: Path | None = None,
 ) -> processes.Process:
     """A running router that serves all `engine_urls`; the caller stops it. Raises NotReadyError, UnsupportedError, or
     InstallError. Its log is in `folder`. `words` are added to its command line; Shoal is run as `python -m <module>`,
     which may be something that sets its surroundings up first, from `router_folder`: by default as it ships, compiled,
-    or for `shoal-interpreted` the sources themselves.
+    or for `shoal-interpreted` the sources themselves. `service`: more fields of the service in Shoal's route table.
+    `programs`: a folder with the peers' programs, where they are not to be installed.
     """
     if name == "dynamo":
         raise UnsupportedError("dynamo's engines are workers on its own request plane; see peers.dynamo")
@@ -62,11 +65,11 @@ def start(
         raise UnsupportedError(f"{name} has no policy {policy}")
     if name in install.OURS:
         sources = router_folder or (install.ROUTER_SOURCES if name == INTERPRETED else install.compiled_router())
-        process = _shoal(name, engine_urls, port, folder, core, [*module], words, sources)
+        process = _shoal(name, engine_urls, port, folder, core, [*module], words, sources, service or {})
     elif name == "nginx":
         process = nginx.start(name, nginx.render_proxy(engine_urls, port, own_name), port, folder, core)
     else:
-        process = _peer(name, own_name, engine_urls, port, folder, core, words)
+        process = _peer(name, own_name, engine_urls, port, folder, core, words, programs or install.ensure(name))
     try:
         _wait(process, len(engine_urls))
     except BaseException:
@@ -103,8 +106,10 @@ def _shoal(
     module: Sequence[str],
     words: Sequence[str],
     sources: Path,
+    service: Mapping[str, str],
 ) -> processes.Process:
-    table = {"generation": "1", "services": [{"name": "bench", "served_name": served_name(engine_urls[0])}]}
+    bench = {"name": "bench", "served_name": served_name(engine_urls[0]), **service}
+    table = {"generation": "1", "services": [bench]}
     replicas = [{"name": f"engine-{number}", "service": "bench", "url": url} for number, url in enumerate(engine_urls)]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "routes.json").write_text(json.dumps(table))
@@ -128,9 +133,9 @@ def _peer(
     folder: Path,
     core: int | None,
     words: Sequence[str],
+    programs: Path,
 ) -> processes.Process:
-    program = install.ensure(name) / name
-    argv = [str(program), *_PEER_WORDS[name](), "--host", _HOST, "--port", str(port), "--policy", own_name,
+    argv = [str(programs / name), *_PEER_WORDS[name](), "--host", _HOST, "--port", str(port), "--policy", own_name,
             "--prometheus-host", _HOST, "--prometheus-port", str(processes.free_port()),
             "--worker-startup-check-interval", "1", *words, "--worker-urls", *engine_urls]  # fmt: skip
     return processes.start(name, argv, folder, core=core, url=f"http://{_HOST}:{port}")

@@ -1,0 +1,88 @@
+"""What a reader must know of runs beside their rows: machine, versions, load, quantiles, CPU, errors; by engine.
+
+Kept in slicing-detail.json beside slicing.json, so that tables and plots can be drawn later and elsewhere: a run on a
+GPU's machine replaces only its own engine's part. Called by `__main__`, read by `report` and `pictures`.
+"""
+
+import json
+import re
+import subprocess
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from shoal_bench import results
+from shoal_bench.peers import install
+from shoal_bench.slicing import measures, routers
+from shoal_bench.slicing.load import Load
+from shoal_bench.slicing.runs import Run
+
+Detail = dict[str, Any]
+"""Of one engine: `machine`, `versions` by router, and `loads` by kind, each with `load`, `rounds` and `routers`."""
+VERSION_DEADLINE_S: Final = 20.0
+
+
+def read(path: Path) -> dict[str, Detail]:
+    """By engine; empty where there is no file."""
+    if not path.exists():
+        return {}
+    found: dict[str, Detail] = json.loads(path.read_text())
+    return found
+
+
+def write(path: Path, found: Mapping[str, Detail]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(found, indent=1) + "\n")
+    fresh.replace(path)
+
+
+def merged(
+    old: Detail | None, load: Load, made: Collection[Run], machine: Mapping[str, str], versions: Mapping[str, str]
+) -> Detail:
+    """One engine's part with these runs of one load put in; routers that were not run again keep what they had."""
+    known = old or {}
+    loads = dict(known.get("loads", {}))
+    before = loads.get(load.kind, {})
+    of_routers = dict(before.get("routers", {}))
+    for router in dict.fromkeys(one.router for one in made):
+        of_routers[router] = _of_router([one for one in made if one.router == router])
+    loads[load.kind] = {"load": asdict(load), "routers": of_routers}
+    return {
+        "machine": dict(machine),
+        "versions": {**known.get("versions", {}), **versions},
+        "loads": loads,
+    }
+
+
+def _of_router(made: Collection[Run]) -> dict[str, Any]:
+    errors: dict[str, int] = {}
+    for one in made:
+        for error, count in one.errors.items():
+            errors[error] = errors.get(error, 0) + count
+    parts = dict.fromkeys(part for one in made for part in one.cpu)
+    return {
+        "rounds": len(made),
+        "warm_curve": measures.curve(sorted(value for one in made for value in one.warm_ttft_s)),
+        "cold_curve": measures.curve(sorted(value for one in made for value in one.cold_ttft_s)),
+        "cpu_max": {part: results.rounded(max(one.cpu.get(part, 0.0) for one in made), 3) for part in parts},
+        "errors": errors,
+    }
+
+
+def version(router: str, programs: routers.Programs) -> str:
+    """Of a router's program, as far as it can be told here."""
+    program = routers.ROUTERS[router].program
+    if program in install.OURS:
+        try:
+            return install.version(program)
+        except metadata.PackageNotFoundError:
+            return "from the sources"
+    if programs.peers_folder is None:
+        return install.version(program)
+    command = [str(programs.peers_folder / program), "--version"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=VERSION_DEADLINE_S)
+    match = re.search(r"\d+(\.\d+)+", found.stdout + found.stderr)
+    return match.group() if match else "unknown"
