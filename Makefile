@@ -94,6 +94,10 @@ bench-hot-path: $(STAMP) ## Where the router's time goes: profiles, flame graphs
 bench-routing: $(STAMP) ## Traces through simulated engines behind each router (about 45 minutes, goes on where it was stopped; QUICK=1: under 5)
 	@$(BIN)/python -m shoal_bench.routing $(if $(QUICK),--quick) $(ARGS)
 
+.PHONY: bench-slicing
+bench-slicing: $(STAMP) ## Warm turns beside long cold prompts, Shoal with and without slices and peers (20 minutes; QUICK=1: under 5)
+	@$(BIN)/python -m shoal_bench.slicing $(if $(QUICK),--quick) $(ARGS)
+
 .PHONY: bench-policy
 bench-policy: $(STAMP) ## The policy in virtual time: study, constants swept, cross-check (6 minutes; QUICK=1: under two; SHOAL_TRACES=DIR)
 	@$(BIN)/python -m shoal_bench.policy $(if $(QUICK),--quick) $(ARGS)
