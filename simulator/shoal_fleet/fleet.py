@@ -67,7 +67,7 @@ class Fleet:
         """It is ready from now on."""
         kind = FluidEngine if model.fluid else Engine
         self.engines[name] = kind(name, model, self.clock)
-        self.policy.add(name, model.kv_tokens, model.running_max, self.clock.now_s)
+        self.policy.add(name, model.kv_tokens, model.running_max, model.page_tokens, self.clock.now_s)
 
     def drain(self, name: str, draining: bool = True) -> None:
         self.policy.drain(name, draining, self.clock.now_s)

@@ -95,7 +95,6 @@ class Pool:
         load = self.loads.pop(name, None)
         if load is not None:
             self.clear(load)
-            self.slicing.lanes.pop(name, None)
             del self._by_bit[load.bit]
             self._bits ^= load.bit
             load.state = model.ReplicaState.NOT_READY

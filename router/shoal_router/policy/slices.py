@@ -93,7 +93,7 @@ class Sliced:
         """Since when it could go on."""
         self.sent_at = now
         self.delayed_s = 0.0
-        """Waited for others, between slices."""
+        """Waited for others before the turns that it had."""
         self.added_s = 0.0
         """Overhead of its slices."""
         self.count = 0
@@ -107,14 +107,14 @@ class Sliced:
         self.active = True
         """False once the request itself has been sent, or given up."""
 
-    @property
-    def exhausted(self) -> bool:
-        """It has waited long enough for others."""
-        return self.delayed_s >= DELAY_FACTOR * self.total_s
+    def exhausted(self, now: float) -> bool:
+        """It has waited long enough for others, the wait that goes on included."""
+        waiting_s = 0.0 if self.end else max(0.0, now - self.free_since)
+        return self.delayed_s + waiting_s >= DELAY_FACTOR * self.total_s
 
     def rank(self, now: float) -> float:
         """Less goes first: what is left in seconds, aged."""
-        if self.exhausted:
+        if self.exhausted(now):
             return 0.0
         return self.left_s / (1.0 + AGEING_PER_S * max(0.0, now - self.bound_at))
 
@@ -262,9 +262,9 @@ class Lane:
         sample = min(high, max(low, observed_s - compute_s))
         self.overhead_s += _OVERHEAD_RATE * (sample - self.overhead_s)
 
-    def useful(self, expected: int, cached: int, now: float) -> bool:
+    def useful(self, expected: int, cached: int, page_tokens: int, now: float) -> bool:
         """Whether what slices computed was found again; if not, none are cut here for a while, longer each time."""
-        if expected - cached <= max(_MISS_TOKENS, _MISS_SHARE * expected):
+        if expected - cached <= max(_MISS_TOKENS, 2 * page_tokens, _MISS_SHARE * expected):
             self._distrust = 0.0
             return True
         self._distrust = min(_DISTRUST_MAX_S, max(_DISTRUST_S, 2.0 * self._distrust))

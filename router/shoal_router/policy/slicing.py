@@ -16,8 +16,9 @@ class Slicing:
 
     def __init__(self, service: routes.Service) -> None:
         self.service = service
-        self.lanes: dict[str, loads.Load] = {}
-        """Replicas with sliced prompts whose last turn is to come."""
+        self.lanes: dict[int, loads.Load] = {}
+        """By id: replicas with sliced prompts whose last turn is to come, removed ones too, since what they have goes
+        on there; one of the same name may be in its place by then."""
         self.totals = slices.Totals()
 
     def begin(self, bound: bindings.Binding, load: loads.Load, ratio: float, now: float) -> bool:
@@ -39,7 +40,7 @@ class Slicing:
         bound.sliced = one
         bound.prefilling = False
         lane.waiting[id(bound)] = one
-        self.lanes[load.replica.name] = load
+        self.lanes[id(load)] = load
         self.totals.requests += 1
         load.lane_changed(now)
         return True
@@ -136,7 +137,7 @@ class Slicing:
         before = one.done if cached_tokens is None else min(cached_tokens, end - 1)
         if one.count == 1:
             one.first_cached = cached_tokens
-        elif cached_tokens is not None and not lane.useful(one.done, cached_tokens, now):
+        elif cached_tokens is not None and not lane.useful(one.done, cached_tokens, load.facts.page_tokens or 1, now):
             one.whole = True
         prefill_s = timing.prefill_s(end - before, before)
         observed_s = now - one.sent_at
@@ -169,8 +170,8 @@ class Slicing:
         one.on_turn = None
         bound.seen = bound.request.stream
         self.totals.added_s += one.delayed_s + one.added_s
-        if not load.lane.waiting:
-            self.lanes.pop(load.replica.name, None)
+        if not load.lane.count:
+            self.lanes.pop(id(load), None)
 
     def leave(self, bound: bindings.Binding, one: slices.Sliced, load: loads.Load, now: float) -> None:
         """It was released before its last turn."""
@@ -186,5 +187,5 @@ def without(one: slices.Sliced, load: loads.Load, usage: model.Usage, now: float
     """Usage as it would have been without slices: what they computed for this request was not cached before it."""
     if not one.count or usage.cached_tokens is None:
         return usage
-    load.lane.useful(one.done, usage.cached_tokens, now)
+    load.lane.useful(one.done, usage.cached_tokens, load.facts.page_tokens or 1, now)
     return model.Usage(usage.prompt_tokens, usage.completion_tokens, one.first_cached)

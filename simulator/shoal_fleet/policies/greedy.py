@@ -49,9 +49,9 @@ class Greedy:
         self._pool = pool.Pool(service.model_copy(update={"slicing": "Off"}), rng)
         self._rng = rng
 
-    def add(self, replica: str, kv_tokens: int, running_max: int, now_s: float) -> None:
+    def add(self, replica: str, kv_tokens: int, running_max: int, page_tokens: int, now_s: float) -> None:
         load = self._pool.add(model.Replica(replica, f"http://{replica}", replica, gpu=GPU), now_s)
-        load.set_facts(model.EngineFacts(kv_tokens, running_max))
+        load.set_facts(model.EngineFacts(kv_tokens, running_max, page_tokens))
         self._pool.set_state(replica, model.ReplicaState.ROUTABLE, now_s)
 
     def drain(self, replica: str, draining: bool, now_s: float) -> None:

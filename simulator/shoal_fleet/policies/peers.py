@@ -58,7 +58,7 @@ class _Peer:
         """A replica of `_open`, and the cached tokens expected there."""
         raise NotImplementedError
 
-    def add(self, replica: str, kv_tokens: int, running_max: int, now_s: float) -> None:
+    def add(self, replica: str, kv_tokens: int, running_max: int, page_tokens: int, now_s: float) -> None:
         self._counts[replica] = 0
         self._open.append(replica)
 
@@ -137,8 +137,8 @@ class CacheAware(_Peer):
         self._trees: dict[str, _Tree] = {}
         self._evict_at_s = evict_every_s
 
-    def add(self, replica: str, kv_tokens: int, running_max: int, now_s: float) -> None:
-        super().add(replica, kv_tokens, running_max, now_s)
+    def add(self, replica: str, kv_tokens: int, running_max: int, page_tokens: int, now_s: float) -> None:
+        super().add(replica, kv_tokens, running_max, page_tokens, now_s)
         self._trees[replica] = _Tree()
 
     def remove(self, replica: str, now_s: float) -> None:

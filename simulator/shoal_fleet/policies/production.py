@@ -79,9 +79,9 @@ class PriceAndHold:
         self.core = core.ServiceCore(service, rng)
         self._predict = predict
 
-    def add(self, replica: str, kv_tokens: int, running_max: int, now_s: float) -> None:
+    def add(self, replica: str, kv_tokens: int, running_max: int, page_tokens: int, now_s: float) -> None:
         self.core.add_replica(model.Replica(replica, f"http://{replica}", replica, REVISION, GPU), now_s)
-        self.core.set_facts(replica, model.EngineFacts(kv_tokens, running_max), now_s)
+        self.core.set_facts(replica, model.EngineFacts(kv_tokens, running_max, page_tokens), now_s)
         self.core.set_state(replica, model.ReplicaState.ROUTABLE, now_s)
 
     def drain(self, replica: str, draining: bool, now_s: float) -> None:

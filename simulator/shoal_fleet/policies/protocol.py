@@ -63,7 +63,7 @@ OnRefused = Callable[[str, float], None]
 class Policy(Protocol):
     """Replicas in, jobs in, places out."""
 
-    def add(self, replica: str, kv_tokens: int, running_max: int, now_s: float) -> None:
+    def add(self, replica: str, kv_tokens: int, running_max: int, page_tokens: int, now_s: float) -> None:
         """A replica is ready."""
 
     def drain(self, replica: str, draining: bool, now_s: float) -> None:
