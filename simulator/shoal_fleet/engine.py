@@ -1,10 +1,12 @@
 """One engine in virtual time: the simulator's own scheduler and cache, with the clock's events instead of a loop.
 
-As the engine process does (`shoal_sim.engine`): what arrives during a step is looked at before the next one, a step
-takes as long as the profile says, and its tokens come out at its end. Runs of decode steps in which nothing else
-happens are one event (`shoal_sim.stretch`); an arrival cuts such a run at the end of the step under way.
+As the engine process does (`shoal_sim.engine`): what arrives is seen when `shoal_sim.arrivals` says, a step takes as
+long as the profile says, and its tokens come out at its end. Runs of decode steps in which nothing else happens are one
+event (`shoal_sim.stretch`); an arrival cuts such a run at the end of the last step that does not look at it.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from shoal_fleet import prefix
@@ -12,6 +14,7 @@ from shoal_fleet.clock import Clock, Event
 from shoal_fleet.model import EngineModel
 from shoal_fleet.workload import Job
 from shoal_sim import steptime, stretch
+from shoal_sim.arrivals import Arrivals
 from shoal_sim.batch import Batch
 from shoal_sim.prompt import Prompt
 from shoal_sim.radix import RadixCache
@@ -35,6 +38,28 @@ class Caller(Protocol):
     def ended(self, cached_tokens: int) -> None: ...
 
     def failed(self, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepPiece:
+    """What one prefill step computes of one prompt: `tokens` after `prefix` that were there."""
+
+    job: Job
+    tokens: int
+    prefix: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step as an observer sees it when it begins. Mixed where both kinds of work are in it."""
+
+    start_s: float
+    duration_s: float
+    prefill: tuple[StepPiece, ...]
+    decode: tuple[Job, ...]
+
+
+Observer = Callable[[Step], None]
 
 
 class _Prompt(Prompt):
@@ -74,28 +99,33 @@ class _Mute(Generator):
 
 
 class _Request(Request):
-    __slots__ = ("caller", "reported")
+    __slots__ = ("caller", "job", "reported")
 
     def __init__(self, serial: int, job: Job, page_tokens: int, caller: Caller) -> None:
         limits = Limits(max_tokens=job.output_tokens, ignore_eos=True)
         super().__init__(str(serial), _Prompt(job, page_tokens, serial), limits, Signal(), streaming=True)
         self.generator = _Mute()
         self.token_budget = job.output_tokens
+        self.job = job
         self.caller = caller
         self.reported = 0
 
 
 class Engine:
-    """See the module."""
+    """See the module. `observer` hears of every step; each is then an event of its own, and tokens come at its end."""
 
-    def __init__(self, name: str, model: EngineModel, clock: Clock) -> None:
+    def __init__(self, name: str, model: EngineModel, clock: Clock, observer: Observer | None = None) -> None:
         self.name = name
         self.model = model
+        self._observer = observer
         self._prefill_s = 0.0
         self._prefill_since_s: float | None = None
         self._clock = clock
         self._scheduler = Scheduler(model.scheduling(), RadixCache(model.kv_tokens // model.page_tokens))
-        self._inbox: list[_Request] = []
+        self._arrivals = Arrivals(model.profile.reception, model.overlap)
+        self._step_began_s = 0.0
+        self._prepared = False
+        """A step has just ended, whose time was used to prepare the next."""
         self._serial = 0
         self._idle = True
         self._stretch: _Stretch | None = None
@@ -107,13 +137,13 @@ class Engine:
     @property
     def requests(self) -> int:
         """Everything that it holds."""
-        return len(self._inbox) + len(self._scheduler.requests())
+        return len(self._arrivals) + len(self._scheduler.requests())
 
     @property
     def waiting_tokens(self) -> int:
         """Prompt tokens that wait here and are not cached."""
         page, cache = self.model.page_tokens, self._scheduler.cache
-        waiting = [*self._inbox, *self._scheduler.waiting]
+        waiting = [*self._arrivals.requests(), *self._scheduler.waiting]
         return sum(one.sequence_tokens - cache.peek(one.hashes) * page for one in waiting)
 
     @property
@@ -128,7 +158,12 @@ class Engine:
         if job.input_tokens + job.output_tokens > self.model.kv_tokens - 1:
             self._clock.after(0.0, lambda: caller.failed("too_long"))
             return
-        self._inbox.append(_Request(self._serial, job, self.model.page_tokens, caller))
+        request = _Request(self._serial, job, self.model.page_tokens, caller)
+        here_s = self._arrivals.add(request, job.text, self._clock.now_s)
+        self._clock.at(here_s, self._arrive)
+
+    def _arrive(self) -> None:
+        """A request has come to the scheduler."""
         if self._idle:
             self._idle = False
             self._clock.after(0.0, self._next)
@@ -137,34 +172,47 @@ class Engine:
 
     def stop(self) -> None:
         """The process is killed: what it holds fails."""
+        self._scheduler.abort_unseen(self._arrivals.withdraw(lambda request: True))
         self._scheduler.abort(lambda request: True)
-        lost = [*self._inbox, *self._scheduler.take_ended()]
-        self._inbox = []
+        lost = self._scheduler.take_ended()
         for request in lost:
             assert isinstance(request, _Request)
             request.caller.failed("replica_gone")
 
     def _next(self) -> None:
         """Between two steps."""
-        scheduler = self._scheduler
-        for request in self._inbox:
-            scheduler.submit(request)
-        self._inbox = []
-        steps = stretch.steps_max(scheduler, _STEPS_MAX)
+        scheduler, arrivals, now_s = self._scheduler, self._arrivals, self._clock.now_s
+        self._take(arrivals.due(self._step_began_s, now_s))
+        here = arrivals.next_s is not None and arrivals.next_s <= now_s
+        steps = 0 if here or self._observer is not None else stretch.steps_max(scheduler, _STEPS_MAX)
         if steps > 1:
+            self._prepared = True
             self._stretch = _Stretch(self, steps, self._clock)
             return
         batch = scheduler.plan()
+        if batch is None:
+            self._prepared = False
+            self._take(arrivals.here(now_s))
+            batch = scheduler.plan()
         self._report(scheduler.take_ended())
         if batch is not None:
             self._run(batch)
-        elif scheduler.idle and not self._inbox:
+        elif scheduler.idle:
             self._idle = True
         else:
             self._clock.after(RETRY_S, self._next)
 
+    def _take(self, requests: list[Request]) -> None:
+        for request in requests:
+            self._scheduler.submit(request)
+
     def _run(self, batch: Batch) -> None:
-        duration_s = steptime.step_s(self.model.profile, batch)
+        prepared = self._prepared and self.model.overlap
+        duration_s = steptime.step_s(self.model.profile, batch, prepared=prepared)
+        self._prepared = True
+        self._step_began_s = self._clock.now_s
+        if self._observer is not None:
+            self._observer(_seen(batch, self._clock.now_s, duration_s))
         if batch.prefill:
             self._prefill_since_s = self._clock.now_s
 
@@ -175,8 +223,9 @@ class Engine:
 
         self._clock.after(duration_s, done)
 
-    def end_stretch(self, steps: int) -> None:
+    def end_stretch(self, steps: int, last_began_s: float) -> None:
         self._stretch = None
+        self._step_began_s = last_began_s
         running = list(self._scheduler.running)
         stretch.advance(self._scheduler, steps)
         self._report(running)
@@ -200,6 +249,16 @@ class Engine:
                     request.caller.failed(finish.message or finish.kind if finish is not None else "unknown")
 
 
+def _seen(batch: Batch, start_s: float, duration_s: float) -> Step:
+    pieces = tuple(StepPiece(_job(piece.request), piece.tokens, piece.prefix) for piece in batch.prefill)
+    return Step(start_s, duration_s, pieces, tuple(_job(request) for request in batch.decode))
+
+
+def _job(request: Request) -> Job:
+    assert isinstance(request, _Request)
+    return request.job
+
+
 _STEPS_MAX = 1 << 20
 
 
@@ -220,15 +279,16 @@ class _Stretch:
         self._event: Event = clock.at(self._start_s + self._ends_s(self._steps), self._end)
 
     def cut(self, clock: Clock) -> None:
-        """Somebody has arrived: end with the step under way."""
-        steps = self._first_at(clock.now_s - self._start_s, self._steps)
+        """Somebody has arrived: end with the last step that is made without looking at arrivals."""
+        under_way = self._first_at(clock.now_s - self._start_s, self._steps)
+        steps = under_way + self._engine.model.overlap
         if steps < self._steps:
             self._steps = steps
             clock.cancel(self._event)
             self._event = clock.at(self._start_s + self._ends_s(steps), self._end)
 
     def _end(self) -> None:
-        self._engine.end_stretch(self._steps)
+        self._engine.end_stretch(self._steps, self._start_s + self._ends_s(self._steps - 1))
 
     def _ends_s(self, steps: int) -> float:
         grown = self._batch * steps * (steps - 1) / 2

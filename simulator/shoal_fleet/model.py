@@ -40,6 +40,10 @@ class EngineModel:
     """None: a prompt is computed in one step, however long it is."""
     prefill_requests_max: int | None = None
     """Prompts that one step computes together."""
+    mixed_chunk: bool = False
+    """Decode goes on within prefill steps."""
+    overlap: bool = True
+    """Steps are prepared while the one before runs: see `shoal_sim.arrivals`."""
     fluid: bool = False
     """Decode beside prefill, undisturbed: `shoal_fleet.fluid` instead of the scheduler."""
     load_s: float = 0.0
@@ -52,14 +56,15 @@ class EngineModel:
             max_running=self.running_max,
             chunk_tokens=self.chunk_tokens,
             prefill_max_requests=self.prefill_requests_max,
+            mixed_chunk=self.mixed_chunk,
         )
 
     def router_timing(self) -> routes.Timing:
         """The profile in the form that route tables have; what the form cannot say, routers learn."""
-        prefill, decode = self.profile.prefill, self.profile.decode
+        prefill, decode, reception = self.profile.prefill, self.profile.decode, self.profile.reception
         # The table has no term linear in the batch: exact at 16 running requests.
         return routes.Timing(
-            a_s=prefill.base_s,
+            a_s=prefill.base_s + prefill.prepare_s + reception.request_s + reception.latency_s,
             b_s=prefill.token_s,
             c_s=prefill.attention_s,
             alpha_s=decode.base_s,
@@ -98,11 +103,12 @@ def simulated(name: str, kv_tokens: int | None = None, page_tokens: int = PAGE_T
 
 
 def faster(engine: EngineModel, factor: float) -> EngineModel:
-    """The same engine with every duration of prefill and decode divided."""
+    """The same engine with the duration of everything that a request needs divided."""
     prefill, decode = engine.profile.prefill, engine.profile.decode
     profile = replace(
         engine.profile,
         prefill=profiles.PrefillTiming(*(getattr(prefill, name) / factor for name in prefill.__dataclass_fields__)),
         decode=profiles.DecodeTiming(*(getattr(decode, name) / factor for name in decode.__dataclass_fields__)),
+        reception=engine.profile.reception.faster(factor),
     )
     return replace(engine, profile=profile)

@@ -24,11 +24,13 @@ class Job:
     session: int = 0
     parent: int | None = None
     """Session of the agent that started this one."""
+    text: bool = False
+    """The engine tokenizes it; else it is sent as ids."""
 
     def prefix(self, tokens: int, output_tokens: int = 1) -> "Job":
-        """Its first tokens as a request of their own: what a slice of a long prompt sends."""
+        """Its first tokens, as ids, as a request of their own: what a slice of a long prompt sends."""
         cut = -(-tokens // self.block_tokens)
-        return replace(self, blocks=self.blocks[:cut], input_tokens=tokens, output_tokens=output_tokens)
+        return replace(self, blocks=self.blocks[:cut], input_tokens=tokens, output_tokens=output_tokens, text=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """Runs the scheduler against the clock: the one task that makes steps, and the door for the HTTP handlers.
 
-A step's duration comes from the profile, divided by the speed-up. Timers have a resolution of a millisecond, so the
-loop keeps a target time that every step advances, sleeps only when the target is at least that far ahead, and lets a
-late step be made up by the next ones: the rate is right even where a step lasts 50 microseconds. Decode steps of which
-no caller is shown anything (--stream-interval) are waited for together, until somebody arrives.
+A step's duration comes from the profile, divided by the speed-up, and so does the time from a request's arrival until
+the scheduler could see it (`shoal_sim.arrivals`), the handler's own work included. Timers have a resolution of a
+millisecond, so the loop keeps a target time that every step advances, sleeps only when the target is at least that far
+ahead, and lets a late step be made up by the next ones: the rate is right even where a step lasts 50 microseconds.
+Decode steps of which no caller is shown anything (--stream-interval) are waited for together, until somebody arrives.
 Handlers call `submit`, wait on the request, and read it; they and the loop share one thread.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from itertools import accumulate
 
 from shoal_sim import stretch
+from shoal_sim.arrivals import Arrivals
 from shoal_sim.batch import Batch
 from shoal_sim.faults import Faults, FaultSettings
 from shoal_sim.profiles import Profile
@@ -39,6 +41,7 @@ class Engine:
         speculation: Speculation | None,
         speedup: float,
         stream_interval: int = 1,
+        overlap: bool = True,
     ) -> None:
         self.scheduler = scheduler
         self.profile = profile
@@ -50,18 +53,24 @@ class Engine:
         self.outputs_total = 0
         self._speculation = speculation
         self._stream_interval = stream_interval
-        self.inbox: list[Request] = []
+        self.arrivals = Arrivals(profile.reception.faster(speedup), overlap)
+        self._overlap = overlap
         self._aborts: list[Callable[[Request], bool]] = []
         self._wake = asyncio.Event()
 
     # ---- for handlers
 
-    def submit(self, request: Request) -> None:
-        """Hands a request over; it is looked at before the next step. Its rid must not be live."""
+    def submit(self, request: Request, received_s: float, text: bool) -> None:
+        """Hands a request over that came at that time of the loop's clock. Its rid must not be live."""
         request.times.received = time.time()
         self.live[request.rid] = request
-        self.inbox.append(request)
-        self._wake.set()
+        self._wake_at(self.arrivals.add(request, text, received_s))
+
+    async def read(self, tokens: int, text: bool, received_s: float) -> None:
+        """Returns when a prompt that came at that time has been read, and tokenized, though nothing is generated."""
+        ahead_s = self.arrivals.read(tokens, text, received_s) - time.monotonic()
+        if ahead_s > 0:
+            await asyncio.sleep(ahead_s)
 
     def abort_rid(self, rid: str) -> None:
         """Aborts by prefix, as the engine does; an rid that is no live request is ignored."""
@@ -80,7 +89,7 @@ class Engine:
 
     def flush(self) -> bool:
         """Empties the prefix cache; refused while requests run."""
-        if not self.scheduler.idle or self.inbox:
+        if not self.scheduler.idle or self.arrivals:
             return False
         self.scheduler.cache.flush()
         return True
@@ -92,45 +101,70 @@ class Engine:
     # ---- the loop
 
     async def steps(self) -> None:
-        target = time.monotonic()
+        began = target = time.monotonic()
+        prepared = False
         while True:
-            self._take_input()
+            now = time.monotonic()
+            self._take(self.arrivals.here(now) if self.paused else self.arrivals.due(began, now))
             unseen = self._unseen_steps()
             if unseen > 1:
-                target = await self._decode_unseen(unseen, target)
+                began, target = await self._decode_unseen(unseen, target)
                 continue
             batch = None if self.paused else self.scheduler.plan()
+            if batch is None and not self.paused:
+                prepared = False
+                self._take(self.arrivals.here(now))
+                batch = self.scheduler.plan()
             self._report(self.scheduler.take_ended())
             if batch is None:
                 if self.paused or self.scheduler.idle:
-                    self._wake.clear()
-                    self.telemetry.idle_begins()
-                    began = time.monotonic()
-                    await self._wake.wait()
+                    await self._idle()
                     target = time.monotonic()
-                    self.telemetry.idle_ends(target - began)
                 else:
                     await asyncio.sleep(TIMER_RESOLUTION_S)
                 continue
-            duration = self.duration_s(batch)
+            duration = self.duration_s(batch, prepared)
+            began, prepared = target, self._overlap
             self._mark_started(batch)
             target = await self._elapse(target + duration / self.speedup)
             await self.faults.hold()  # after the wait: of a step that had begun, nothing comes either
-            now = time.time()
-            changed = self.scheduler.complete(batch, now)
+            now_epoch = time.time()
+            changed = self.scheduler.complete(batch, now_epoch)
             self.telemetry.step(batch, duration, self.scheduler)
             self._report(changed)
             self.faults.produced(self.scheduler.counters)
+
+    async def _idle(self) -> None:
+        """Waits until there may be something to do."""
+        self._wake.clear()
+        next_s = self.arrivals.next_s
+        if next_s is not None and not self.paused:
+            self._wake_at(next_s)
+        self.telemetry.idle_begins()
+        since = time.monotonic()
+        await self._wake.wait()
+        self.telemetry.idle_ends(time.monotonic() - since)
+
+    def _wake_at(self, when_s: float) -> None:
+        ahead_s = when_s - time.monotonic()
+        if ahead_s > 0:
+            asyncio.get_running_loop().call_later(ahead_s, self._wake.set)
+        else:
+            self._wake.set()
 
     def _unseen_steps(self) -> int:
         """How many decode steps from here on show no caller anything and nothing else can happen in but arrivals."""
         if self._stream_interval == 1 or self.paused or self.faults.settings != FaultSettings():
             return 0
+        next_s = self.arrivals.next_s
+        if next_s is not None and next_s <= time.monotonic():
+            return 0
         due = [r.due_tokens - len(r.output) - 1 for r in self.scheduler.running if r.streaming]
         return stretch.steps_max(self.scheduler, min(due)) if due else 0
 
-    async def _decode_unseen(self, steps: int, target: float) -> float:
-        """Makes such steps, at most `steps`: up to the end of the one under way when somebody arrives."""
+    async def _decode_unseen(self, steps: int, target: float) -> tuple[float, float]:
+        """Makes such steps, at most `steps`: when somebody arrives, up to the last that does not look at arrivals.
+        Returns when the last one began, and the time from which the next step counts."""
         running = list(self.scheduler.running)
         context = sum(request.sequence_tokens for request in running)
         durations = [self.profile.decode_s(len(running), context + step * len(running)) for step in range(steps)]
@@ -142,18 +176,19 @@ class Engine:
         finally:
             timer.cancel()
         now = time.monotonic()
-        made = min(steps, 1 + sum(end <= now for end in ends))
+        made = min(steps, 1 + self._overlap + sum(end <= now for end in ends))
+        began = ends[made - 1] - durations[made - 1] / self.speedup
         target = await self._elapse(ends[made - 1])
         await self.faults.hold()
         stretch.advance(self.scheduler, made)
         for duration in durations[:made]:
             self.telemetry.step(Batch([], running), duration, self.scheduler)
         self.faults.produced(self.scheduler.counters)
-        return target
+        return began, target
 
-    def duration_s(self, batch: Batch) -> float:
+    def duration_s(self, batch: Batch, prepared: bool = True) -> float:
         """Seconds that the step takes on the modelled hardware."""
-        return step_s(self.profile, batch, self._speculation)
+        return step_s(self.profile, batch, self._speculation, prepared=prepared)
 
     async def _elapse(self, target: float) -> float:
         """Waits until the target time; returns the time from which the next step counts."""
@@ -164,19 +199,22 @@ class Engine:
             await asyncio.sleep(0)
         return max(target, time.monotonic() - DEBT_MAX_S)
 
-    def _take_input(self) -> None:
-        for request in self.inbox:
+    def _take(self, requests: list[Request]) -> None:
+        for request in requests:
             self.scheduler.submit(request)
-        self.inbox.clear()
         for matches in self._aborts:
-            self.scheduler.abort(matches)
+            self._drop(matches)
         self._aborts.clear()
 
+    def _drop(self, matches: Callable[[Request], bool]) -> None:
+        self.scheduler.abort_unseen(self.arrivals.withdraw(matches))
+        self.scheduler.abort(matches)
+
     def _abort(self, matches: Callable[[Request], bool]) -> None:
-        self._aborts.append(matches)
         if self.faults.stalled:
+            self._aborts.append(matches)
             return
-        self._take_input()
+        self._drop(matches)
         self._report(self.scheduler.take_ended())
 
     def _mark_started(self, batch: Batch) -> None:

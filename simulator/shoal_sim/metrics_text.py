@@ -74,7 +74,7 @@ def _gauges(runtime: Runtime) -> Values:
     drafted = max(1, speculation.draft_tokens - 1) if speculation else 1
     return {
         "num_running_reqs": scheduler.active,
-        "num_queue_reqs": len(scheduler.waiting) + len(runtime.engine.inbox),
+        "num_queue_reqs": len(scheduler.waiting) + len(runtime.engine.arrivals),
         "gen_throughput": runtime.telemetry.gen_throughput,
         "cache_hit_rate": runtime.telemetry.cache_hit_rate,
         "decode_sum_seq_lens": sum(r.sequence_tokens for r in scheduler.running),

@@ -2,6 +2,7 @@
 
     prefill step = max(floor, base + sum over requests of token * n + attention * n * (p + n / 2))
     decode step  = base + sqrt_batch * sqrt(B) + batch * B + kv_token * (KV tokens of the batch)
+    reception    = request + id or text_token * (all tokens of the prompt), one request at a time, + latency
 
 n are tokens computed in the step, p tokens of the same request already in the cache, B requests in the batch.
 With speculation a step verifies B * d tokens (d = draft tokens) and pays for drafting them; see `decode_s`.
@@ -26,6 +27,8 @@ class PrefillTiming:
     token_s: float
     attention_s: float
     floor_s: float
+    prepare_s: float = 0.0
+    """Of a step that nothing ran before, so that it could not be prepared meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,21 @@ class DecodeTiming:
     sqrt_batch_s: float
     batch_s: float
     kv_token_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReceptionTiming:
+    """Of one request before the scheduler sees it; `latency_s` holds up nobody else. Zeros: not measured."""
+
+    request_s: float = 0.0
+    id_s: float = 0.0
+    """A token of a prompt given as ids."""
+    text_token_s: float = 0.0
+    """A token of a prompt given as text."""
+    latency_s: float = 0.0
+
+    def faster(self, factor: float) -> "ReceptionTiming":
+        return ReceptionTiming(*(getattr(self, name) / factor for name in self.__dataclass_fields__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +85,7 @@ class Profile:
     chunked_prefill_size: int
     load_s: float
     warmup_s: float
+    reception: ReceptionTiming = ReceptionTiming()
 
     def prefill_s(self, pieces: list[tuple[int, int]]) -> float:
         """Duration of one prefill step; each piece is (tokens computed, tokens before them)."""
@@ -108,6 +127,7 @@ def _profile(name: str, entry: dict[str, Any]) -> Profile:
         prefill=PrefillTiming(**fields.pop("prefill")),
         decode=DecodeTiming(**fields.pop("decode")),
         memory=Memory(**fields.pop("memory")),
+        reception=ReceptionTiming(**fields.pop("reception", {})),
         match=tuple(fields.pop("match")),
         **fields,
     )

@@ -10,7 +10,7 @@ takes, and calls `complete`. KV invariant: at all times locked + private + evict
 no request in the scheduler nothing is locked or private.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shoal_sim import policy as choices
@@ -90,6 +90,13 @@ class Scheduler:
             self._leave(request)
             self._end(request, Finish("abort", message="Aborted"))
 
+    def abort_unseen(self, requests: Sequence[Request]) -> None:
+        """Ends requests that were aborted on their way here."""
+        self.counters.submitted += len(requests)
+        self.counters.aborted += len(requests)
+        for request in requests:
+            self._end(request, Finish("abort", message="Aborted"))
+
     def take_ended(self) -> list[Request]:
         """Requests that ended outside of a step since the last call."""
         ended, self._ended = self._ended, []
@@ -161,7 +168,8 @@ class Scheduler:
 
     def _may_add(self, room: _Room) -> bool:
         most = self.policy.prefill_max_requests
-        return room.slots > 0 and room.chunk >= 1 and (most is None or len(room.pieces) < most)
+        left = room.slots > 0 and room.chunk >= 1 and room.prompt > 0
+        return left and (most is None or len(room.pieces) < most)
 
     def _continue_chunked(self, room: _Room) -> None:
         request = self.chunked
@@ -169,7 +177,7 @@ class Scheduler:
         self.chunked = None
         room.slots -= 1
         left = request.sequence_tokens - request.prefilled
-        self._add_piece(request, left, room)
+        self._add_piece(request, left, left <= room.chunk, room)
 
     def _admit(self, request: Request, room: _Room) -> bool:
         """Moves the first waiting request into the batch if it fits."""
@@ -180,7 +188,8 @@ class Scheduler:
         usable = request.hashes[: (total - 1) // page] if self.policy.radix else []
         matched = self.cache.match(usable)
         left = total - matched * page
-        if room.pieces and left > room.prompt:
+        charged = -(-left // page) * page
+        if self.policy.chunk_tokens is None and room.pieces and charged >= room.prompt:
             return False
         future = future_tokens(request)
         alone = not room.pieces and not self.running
@@ -189,7 +198,7 @@ class Scheduler:
         self.cache.lock(request.hashes[:matched])
         request.locked_pages = matched
         request.prefilled = matched * page
-        if not self._add_piece(request, left, room):
+        if not self._add_piece(request, left, charged <= room.chunk, room):
             self._release(request)
             return False
         self.waiting.pop(0)
@@ -202,14 +211,12 @@ class Scheduler:
         self.counters.cached_tokens += matched * page
         return True
 
-    def _add_piece(self, request: Request, left: int, room: _Room) -> bool:
-        """Adds the request's next tokens to the batch: all, or a page-aligned chunk of them."""
+    def _add_piece(self, request: Request, left: int, fits: bool, room: _Room) -> bool:
+        """Adds the request's next tokens to the batch: all where they fit, else a page-aligned chunk of them."""
         page = self.policy.page_tokens
-        tokens = left
-        if left > room.chunk:
-            tokens = int(room.chunk) // page * page
-            if tokens == 0:
-                return False
+        tokens = left if fits else int(room.chunk) // page * page
+        if tokens <= 0:
+            return False
         needed = -(-(request.prefilled + tokens) // page) - request.locked_pages - request.private_pages
         if not self.cache.take(needed):
             if room.pieces or self.running:
@@ -220,8 +227,10 @@ class Scheduler:
             return self._fail_for_memory(request)
         request.private_pages += needed
         room.pieces.append(Piece(request, tokens, request.prefilled))
-        room.chunk -= tokens
-        room.prompt -= tokens
+        # Budgets are charged in pages.
+        charged = -(-tokens // page) * page
+        room.chunk -= charged
+        room.prompt -= charged
         if tokens < left:
             self.chunked = request
         return True

@@ -68,6 +68,7 @@ def build(settings: Settings) -> Runtime:
         settings.speculation,
         settings.speedup,
         settings.stream_interval,
+        settings.overlap,
     )
     return Runtime(settings, engine, telemetry)
 

@@ -46,6 +46,8 @@ class Settings:
     metrics: bool
     stream_usage_default: bool
     stream_interval: int
+    overlap: bool
+    """A step is prepared while the one before runs."""
     keep_alive_s: int
     generating_health: bool
     api_key: str | None
@@ -106,6 +108,7 @@ def resolve(line: CommandLine, env: Mapping[str, str] = os.environ) -> Settings:
         metrics=args["enable_metrics"],
         stream_usage_default=args["stream_response_default_include_usage"],
         stream_interval=max(1, args["stream_interval"]),
+        overlap=not args["disable_overlap_schedule"],
         keep_alive_s=int(env.get("SGLANG_TIMEOUT_KEEP_ALIVE", "5")),
         generating_health=env.get("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "1").lower() not in ("0", "false"),
         api_key=args["api_key"],

@@ -5,12 +5,14 @@ from shoal_sim.profiles import Profile
 from shoal_sim.speculation import Speculation
 
 
-def step_s(profile: Profile, batch: Batch, speculation: Speculation | None = None) -> float:
-    """Seconds that the step takes on the modelled hardware."""
+def step_s(profile: Profile, batch: Batch, speculation: Speculation | None = None, *, prepared: bool = True) -> float:
+    """Seconds that the step takes on the modelled hardware. `prepared`: while another ran."""
     drafts = (speculation.draft_steps, speculation.draft_tokens) if speculation else (0, 1)
     decode_s = profile.decode_s(len(batch.decode), batch.decode_kv_tokens, *drafts) if batch.decode else 0.0
     if not batch.prefill:
         return decode_s
     prefill_s = profile.prefill_s([(piece.tokens, piece.prefix) for piece in batch.prefill])
-    # In a mixed step the weights are read once, for both.
-    return prefill_s + max(0.0, decode_s - profile.decode.base_s)
+    if not prepared:
+        prefill_s += profile.prefill.prepare_s
+    # A mixed step was measured to take as long as both (the weights are read once, but decode leaves its graph).
+    return prefill_s + decode_s

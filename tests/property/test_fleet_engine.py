@@ -1,9 +1,10 @@
 """An engine in virtual time makes the steps of the engine process: same scheduler, same order, same times.
 
-The reference is the plainest loop there is: one step after the other, what has arrived is looked at between two.
+The reference is the plainest loop there is: one step after the other; what had arrived when a step began is looked at
+when it ends, and everything where there is nothing to do.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -81,6 +82,18 @@ def virtual(engine: model.EngineModel, arrivals: list[tuple[float, Job]]) -> lis
     return heard
 
 
+def seen(engine: model.EngineModel, arrivals: list[tuple[float, Job]], order: list[int]) -> list[float]:
+    """When each could be seen: read one after the other, in that order."""
+    timing = engine.profile.reception
+    times_s = [0.0] * len(arrivals)
+    free_s = 0.0
+    for number in order:
+        at_s, job = arrivals[number]
+        free_s = max(free_s, at_s) + timing.request_s + timing.id_s * job.input_tokens
+        times_s[number] = free_s + timing.latency_s
+    return times_s
+
+
 def reference(engine: model.EngineModel, arrivals: list[tuple[float, Job]]) -> list[tuple[float, float, int]]:
     """(first token, end, cached tokens) of each."""
     scheduler = Scheduler(engine.scheduling(), RadixCache(engine.kv_tokens // engine.page_tokens))
@@ -91,15 +104,27 @@ def reference(engine: model.EngineModel, arrivals: list[tuple[float, Job]]) -> l
         requests.append(request)
     pending = sorted(range(len(arrivals)), key=lambda number: arrivals[number][0])
     first, end = [0.0] * len(arrivals), [0.0] * len(arrivals)
-    now_s = 0.0
-    while pending or not scheduler.idle:
-        while pending and arrivals[pending[0]][0] <= now_s:
+    seen_s = seen(engine, arrivals, pending)
+    now_s = began_s = 0.0
+    prepared = False
+
+    def take(until_s: float) -> None:
+        while pending and seen_s[pending[0]] <= until_s:
             scheduler.submit(requests[pending.pop(0)])
+
+    while pending or not scheduler.idle:
+        take(began_s if engine.overlap else now_s)
         batch = scheduler.plan()
         if batch is None:
-            now_s = max(now_s, arrivals[pending[0]][0])
+            prepared = False
+            take(now_s)
+            batch = scheduler.plan()
+        if batch is None:
+            now_s = max(now_s, seen_s[pending[0]])
             continue
-        now_s += steptime.step_s(engine.profile, batch)
+        began_s = now_s
+        now_s += steptime.step_s(engine.profile, batch, prepared=prepared)
+        prepared = engine.overlap
         for request in scheduler.complete(batch, now_s):
             number = int(request.rid)
             if len(request.output) == 1:
@@ -125,12 +150,19 @@ arrivals = st.lists(st.tuples(st.floats(0.0, 8.0), jobs), min_size=1, max_size=8
 
 
 @settings(max_examples=60, deadline=None)
-@given(arrivals=arrivals, kv_tokens=st.sampled_from([16_384, 65_536]), running_max=st.integers(2, 6))
+@given(
+    arrivals=arrivals,
+    profile=st.sampled_from(["kimi-k2.5-h200", "llama-8b-h200"]),
+    kv_tokens=st.sampled_from([16_384, 65_536]),
+    running_max=st.integers(2, 6),
+    overlap=st.booleans(),
+    mixed=st.booleans(),
+)
 def test_virtual_time_is_the_scheduler_step_by_step(
-    arrivals: list[tuple[float, Job]], kv_tokens: int, running_max: int
+    arrivals: list[tuple[float, Job]], profile: str, kv_tokens: int, running_max: int, overlap: bool, mixed: bool
 ) -> None:
-    known = model.simulated("kimi-k2.5-h200", kv_tokens, PAGE)
-    engine = model.EngineModel(known.profile, kv_tokens, PAGE, running_max, chunk_tokens=2048)
+    known = model.simulated(profile, kv_tokens, PAGE)
+    engine = replace(known, running_max=running_max, chunk_tokens=2048, overlap=overlap, mixed_chunk=mixed)
     heard = virtual(engine, arrivals)
     want = reference(engine, arrivals)
     for (_, job), one, (first_s, end_s, cached) in zip(arrivals, heard, want, strict=True):

@@ -4,6 +4,7 @@ Header names, their order and the framing are those of the captured engine: cont
 for streams with every event in a chunk of its own, `vary: Origin` on everything.
 """
 
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,8 @@ class Exchange:
     receive: Receive
     send: Send
     status: int = field(default=0)
+    received_s: float = field(default=0.0)
+    """When the whole body was there, by the monotonic clock; 0 before."""
 
     async def body(self) -> bytes:
         parts: list[bytes] = []
@@ -46,6 +49,7 @@ class Exchange:
             if part:
                 parts.append(part)
             if not message.get("more_body"):
+                self.received_s = time.monotonic()
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def gone(self) -> None:

@@ -60,7 +60,7 @@ async def serve(runtime: Runtime, exchange: Exchange) -> None:
     problem = intake.check_length(runtime, requests[0].prompt.tokens, max_tokens)
     if problem:
         raise errors.flat(problem)
-    async with intake.submitted(runtime, exchange, requests):
+    async with intake.submitted(runtime, exchange, requests, text=not ids):
         if asked.stream:
             await _stream(runtime, exchange, requests, model, extras)
         else:

@@ -39,7 +39,7 @@ async def serve(runtime: Runtime, exchange: Exchange) -> None:
         problem = intake.check_length(runtime, request.prompt.tokens, max_tokens)
         if problem:
             raise errors.flat(problem)
-    async with intake.submitted(runtime, exchange, requests):
+    async with intake.submitted(runtime, exchange, requests, text=_is_text(body["prompt"])):
         if asked.stream:
             await _stream(runtime, exchange, requests, asked.choices, model, extras)
         else:
@@ -60,6 +60,10 @@ def _prompts(prompt: Any) -> list[bytes]:
         if all(isinstance(item, list) for item in prompt):
             return [bytes_of(item) for item in prompt]
     raise errors.invalid("string_type", ("prompt", "str"), "Input should be a valid string", prompt)
+
+
+def _is_text(prompt: Any) -> bool:
+    return isinstance(prompt if isinstance(prompt, str) else prompt[0], str)
 
 
 def _extras(runtime: Runtime, body: dict[str, Any]) -> Extras:

@@ -29,6 +29,8 @@ _NO_PROMPT = "Either text, input_ids or input_embeds should be provided."
 @dataclass(frozen=True, slots=True)
 class Call:
     prompts: list[bytes]
+    text: bool
+    """Prompts were given as text, not as ids."""
     batch: bool
     asked: intake.Terms
     max_tokens: int
@@ -49,7 +51,7 @@ async def serve(runtime: Runtime, exchange: Exchange) -> None:
         if problem:
             await _refuse(exchange, problem, call.asked.stream)
             return
-    async with intake.submitted(runtime, exchange, requests):
+    async with intake.submitted(runtime, exchange, requests, text=call.text):
         if call.asked.stream:
             await _stream(exchange, requests, call)
         else:
@@ -77,7 +79,7 @@ def _native(error: ApiError) -> ApiError:
 
 
 def _call(runtime: Runtime, body: dict[str, Any]) -> Call:
-    prompts, batch = _prompts(body)
+    prompts, text, batch = _prompts(body)
     sampling = body.get("sampling_params") or {}
     if not isinstance(sampling, dict):
         raise ApiError(400, {"error": "Expected `object`, got another type - at `$.sampling_params`"})
@@ -108,19 +110,20 @@ def _call(runtime: Runtime, body: dict[str, Any]) -> Call:
     )
     logprob = bodies.boolean(body, "return_logprob")
     top = min(bodies.integer(body, "top_logprobs_num", 0) or 0, TOP_LOGPROBS_MAX)
-    return Call(prompts, batch, asked, max_tokens, logprob, top)
+    return Call(prompts, text, batch, asked, max_tokens, logprob, top)
 
 
-def _prompts(body: dict[str, Any]) -> tuple[list[bytes], bool]:
+def _prompts(body: dict[str, Any]) -> tuple[list[bytes], bool, bool]:
+    """The prompts, whether they were texts, and whether the call is a batch."""
     text, ids = body.get("text"), body.get("input_ids")
     if isinstance(text, str):
-        return [text.encode("utf-8", "surrogatepass")], False
+        return [text.encode("utf-8", "surrogatepass")], True, False
     if isinstance(text, list) and text and all(isinstance(item, str) for item in text):
-        return [item.encode("utf-8", "surrogatepass") for item in text], True
+        return [item.encode("utf-8", "surrogatepass") for item in text], True, True
     if isinstance(ids, list) and ids:
         if isinstance(ids[0], list):
-            return [bytes_of(item) for item in ids], True
-        return [bytes_of(ids)], False
+            return [bytes_of(item) for item in ids], False, True
+        return [bytes_of(ids)], False, False
     raise errors.nested(_NO_PROMPT)
 
 

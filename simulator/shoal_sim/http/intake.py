@@ -142,8 +142,11 @@ def make_requests(runtime: Runtime, prompts: Sequence[bytes], asked: Terms) -> l
 
 
 @contextlib.asynccontextmanager
-async def submitted(runtime: Runtime, exchange: Exchange, requests: list[Request]) -> AsyncIterator[None]:
-    """Runs the requests for as long as the caller is there; whatever is left of them at the end is aborted."""
+async def submitted(
+    runtime: Runtime, exchange: Exchange, requests: list[Request], *, text: bool
+) -> AsyncIterator[None]:
+    """Runs the requests for as long as the caller is there; whatever is left of them at the end is aborted. `text`:
+    their prompts have to be tokenized."""
     if runtime.engine.faults.settings.reject:
         for request in requests:
             request.times.received = time.time()
@@ -151,7 +154,7 @@ async def submitted(runtime: Runtime, exchange: Exchange, requests: list[Request
         yield
         return
     for request in requests:
-        runtime.engine.submit(request)
+        runtime.engine.submit(request, exchange.received_s, text)
     follower = asyncio.create_task(_follow(runtime, exchange, requests))
     try:
         yield

@@ -72,7 +72,7 @@ def _entry(runtime: Runtime, include: set[str]) -> dict[str, Any]:
 def _core(runtime: Runtime) -> dict[str, Any]:
     settings, telemetry = runtime.settings, runtime.telemetry
     scheduler = runtime.engine.scheduler
-    waiting = scheduler.waiting + runtime.engine.inbox
+    waiting = scheduler.waiting + runtime.engine.arrivals.requests()
     page = settings.policy.page_tokens
     used = (scheduler.cache.locked_pages + scheduler.cache.private_pages) * page
     uncached = sum(r.sequence_tokens - scheduler.cache.peek(r.hashes) * page for r in waiting)

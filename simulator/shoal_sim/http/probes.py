@@ -54,5 +54,5 @@ def _probe(runtime: Runtime) -> Request:
     terms = Terms(Limits(max_tokens=1), f"{HEALTH_RID_PREFIX}{time.time_ns()}", "", 0, stream=False)
     (request,) = make_requests(runtime, [b"\0"], terms)
     request.counted = False
-    runtime.engine.submit(request)
+    runtime.engine.submit(request, time.monotonic(), text=False)
     return request

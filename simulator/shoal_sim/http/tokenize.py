@@ -28,6 +28,7 @@ async def tokenize(runtime: Runtime, exchange: Exchange) -> None:
             raise errors.missing("prompt", body)
         tokens = ids_of(prompt.encode("utf-8", "surrogatepass"))
         count = len(tokens)
+    await runtime.engine.read(count if isinstance(count, int) else sum(count), True, exchange.received_s)
     answer = {"tokens": tokens, "count": count, "max_model_len": runtime.settings.profile.context_length}
     await exchange.reply_json(answer)
 

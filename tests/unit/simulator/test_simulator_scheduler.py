@@ -69,9 +69,17 @@ def test_a_batch_is_filled_up_to_its_budget() -> None:
     engine = scheduler()
     for rid in "abc":
         engine.submit(ask(rid, 400))
-    # The third is cut to what is left, in whole pages.
-    assert step(engine) == ({"a": 400, "b": 400, "c": 192}, [])
-    assert step(engine) == ({"c": 208}, [])
+    # Each of the first two is charged seven pages; the third is cut to what is left.
+    assert step(engine) == ({"a": 400, "b": 400, "c": 128}, [])
+    assert step(engine) == ({"c": 272}, [])
+
+
+def test_a_long_prompt_uses_what_a_short_one_leaves() -> None:
+    """Chunks have their own budget: the limit for whole prompts, --max-prefill-tokens, does not hold them back."""
+    engine = scheduler(replace(POLICY, max_prefill_tokens=2048))
+    engine.submit(ask("short", 64))
+    engine.submit(ask("L", 5000))
+    assert step(engine) == ({"short": 64, "L": 960}, [])
 
 
 def test_only_so_many_run() -> None:
