@@ -1,17 +1,18 @@
 """Draws the timeline: two runs of one replica, above each other, on one axis of time. Called by `__main__`."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from shoal_bench.slicing import routers
 from shoal_bench.slicing.timeline import FROM_S, UNTIL_S, Picture, Span
 
-COLD, WARM, DECODE, WAITS = "#d1842f", "#1f6f8b", "#9fc5a8", "#d9534f"
+COLD, WARM, DECODE, WAITS, SILENT = "#d1842f", "#1f6f8b", "#7fb58c", "#c9302c", "#f3c6c0"
 _TITLES: Final = {routers.WHOLE: "Whole prompt", routers.SHOAL: "In slices"}
 _ENGINE_ROWS: Final = 2.2
 """Height of the engine's lane, in rows of a session."""
-_TICK_S: Final = 0.015
+_TICK_S: Final = 0.03
 """Width of a single token."""
 
 
@@ -28,11 +29,12 @@ def draw(path: Path, pictures: Sequence[Picture]) -> None:
     colours = {
         "engine computes the cold prompt": COLD,
         "engine computes a turn's prompt": WARM,
-        "engine makes tokens; a stream gets them": DECODE,
-        "no token: a user waits": WAITS,
+        "engine makes tokens, a stream gets them": DECODE,
+        "waits for its first token": WAITS,
+        "waits for its next one": SILENT,
     }
     patches = [Patch(color=colour, label=label) for label, colour in colours.items()]
-    figure.legend(handles=patches, loc="outside upper center", ncols=4, fontsize=8)
+    figure.legend(handles=patches, loc="outside upper center", ncols=5, fontsize=8)
     plots.save(figure, path)
 
 
@@ -44,9 +46,8 @@ def _panel(panel: Any, one: Picture) -> None:
     for number, (turns, name) in enumerate(rows):
         top = _ENGINE_ROWS + 0.4 + number + (0.4 if number else 0.0)
         for turn in turns:
-            _bars(panel, [turn.waited], top + 0.14, 0.5, WAITS)
-            for before, after in zip(turn.running, turn.running[1:], strict=False):
-                _bars(panel, [(before[1], after[0])], top + 0.14, 0.5, WAITS)
+            _bars(panel, [turn.waited], top + 0.16, 0.46, WAITS)
+            _bars(panel, _between(turn.running), top + 0.16, 0.46, SILENT)
             ticks = [(began, max(ended, began + _TICK_S)) for began, ended in turn.running]
             _bars(panel, ticks, top, 0.78, DECODE)
         if name:
@@ -60,10 +61,13 @@ def _panel(panel: Any, one: Picture) -> None:
     panel.axvline(0.0, color="#666666", linewidth=0.8, linestyle=":")
     panel.spines["left"].set_visible(False)
     panel.set_title(
-        f"{_TITLES.get(one.router, one.router)}: turns sent meanwhile wait {one.ttft_s_mean:.2f} s for their first "
-        f"token, the longest silence of a running stream is {one.silence_s_max:.2f} s, "
-        f"the cold prompt waits {one.cold_turn.waited[1]:.1f} s"
+        f"{_TITLES.get(one.router, one.router)}: turns sent meanwhile wait {one.ttft_s_mean:.2f} s for a first token; "
+        f"longest silence {one.silence_s_max:.2f} s; the cold prompt waits {one.cold_turn.waited[1]:.1f} s"
     )
+
+
+def _between(spans: Sequence[Span]) -> list[Span]:
+    return [(before[1], after[0]) for before, after in pairwise(spans)]
 
 
 def _bars(panel: Any, spans: Sequence[Span], top: float, height: float, colour: str) -> None:

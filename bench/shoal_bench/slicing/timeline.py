@@ -7,7 +7,7 @@ slicing-timeline.json, drawn by `drawing`. Called by `__main__`.
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,8 @@ SEED: Final = 3
 FROM_S, UNTIL_S = -0.8, 7.2
 """Of what is drawn, from when the cold prompt is sent."""
 SHOWN_SESSIONS: Final = 10
+CAUGHT_SESSIONS: Final = 3
+"""Of these, with a stream that runs when the cold prompt comes, where there are so many."""
 JOINED_S: Final = 0.005
 """Steps of one kind that are so near are one block."""
 STREAM_GAP_S: Final = 0.1
@@ -118,7 +120,7 @@ def picture(router: str, played: Played, traced_steps: Sequence[Step], mark: str
         cold_turn=_turn(colds[0], zero_s),
         sessions=tuple(
             tuple(_turn(one, zero_s) for one in warm if one.number == number and _seen(one, zero_s))
-            for number in range(SHOWN_SESSIONS)
+            for number in shown(warm, zero_s)
         ),
         slices=_slices(traced_steps, mark),
         ttft_s_mean=sum(waits) / len(waits) if waits else 0.0,
@@ -132,6 +134,16 @@ def picture(router: str, played: Played, traced_steps: Sequence[Step], mark: str
             default=0.0,
         ),
     )
+
+
+def shown(warm: Sequence[Sent], zero_s: float) -> list[int]:
+    """Numbers of the sessions that are drawn."""
+    caught = {
+        one.number for one in warm if one.answer.token_s[0] < zero_s < zero_s + STREAM_GAP_S < one.answer.token_s[-1]
+    }
+    first = sorted(caught)[:CAUGHT_SESSIONS]
+    others = (number for number in range(LOAD.sessions) if number not in first)
+    return sorted([*first, *islice(others, SHOWN_SESSIONS - len(first))])
 
 
 def joined(spans: Sequence[Span], gap_s: float = JOINED_S) -> tuple[Span, ...]:

@@ -67,6 +67,12 @@ def test_streams_run_while_tokens_are_near_each_other() -> None:
     assert sessions[2] == ()
 
 
+def test_streams_that_the_cold_prompt_catches_are_among_those_drawn() -> None:
+    caught = [turn(number, 99.0, [99.5, 103.0]) for number in (20, 15, 18, 22)]
+    assert timeline.shown(caught, 100.0) == [0, 1, 2, 3, 4, 5, 6, 15, 18, 20]
+    assert timeline.shown([turn(20, 99.0, [99.5, 99.9])], 100.0) == list(range(10))
+
+
 def test_spans_are_cut_to_what_is_drawn() -> None:
     assert timeline.joined([(-5.0, -2.0), (-1.0, 0.0), (7.0, 9.0)]) == ((-0.8, 0.0), (7.0, 7.2))
 
