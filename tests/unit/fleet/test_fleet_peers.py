@@ -19,14 +19,14 @@ def _place(policy: peers.RoundRobin | peers.LeastLoaded | peers.CacheAware, job:
 def _cache_aware(**options: float) -> peers.CacheAware:
     made = peers.CacheAware(random.Random(1), **options)  # type: ignore[arg-type]
     for name in REPLICAS:
-        made.add(name, 10_000, 8, 0.0)
+        made.add(name, 10_000, 8, 64, 0.0)
     return made
 
 
 def test_round_robin_takes_turns_and_skips_who_drains() -> None:
     made = peers.RoundRobin(random.Random(1))
     for name in REPLICAS:
-        made.add(name, 10_000, 8, 0.0)
+        made.add(name, 10_000, 8, 64, 0.0)
     job = fleets.job([1], 1)
     assert [_place(made, job).replica for _ in range(4)] == ["a", "b", "c", "a"]
     made.drain("b", True, 0.0)
@@ -38,7 +38,7 @@ def test_round_robin_takes_turns_and_skips_who_drains() -> None:
 def test_least_loaded_counts_what_is_in_flight() -> None:
     made = peers.LeastLoaded(random.Random(1))
     for name in REPLICAS:
-        made.add(name, 10_000, 8, 0.0)
+        made.add(name, 10_000, 8, 64, 0.0)
     placed = [_place(made, fleets.job([1], 1)) for _ in range(3)]
     assert {one.replica for one in placed} == set(REPLICAS)
     placed[1].finish(512, 1, 0, 1.0)
@@ -67,7 +67,7 @@ def test_cache_aware_throws_affinity_away_where_counts_are_apart() -> None:
 def test_a_miss_goes_to_the_smallest_tree_where_asked_for() -> None:
     made = peers.CacheAware(random.Random(1), miss="smallest_tree")
     for name in REPLICAS:
-        made.add(name, 10_000, 8, 0.0)
+        made.add(name, 10_000, 8, 64, 0.0)
     sizes = {"a": 3, "b": 2, "c": 1}
     assert [
         _place(made, fleets.job(range(100 * n, 100 * n + size), 1)).replica for n, size in enumerate(sizes.values())
