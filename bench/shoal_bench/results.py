@@ -130,5 +130,8 @@ def _cpu_model() -> str:
 
 def _commit() -> str:
     command = ["git", "describe", "--always", "--dirty"]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=20)
+    try:
+        found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=20)
+    except FileNotFoundError:
+        return "unknown"
     return found.stdout.strip() or "unknown"

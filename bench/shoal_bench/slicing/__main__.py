@@ -22,7 +22,8 @@ from shoal_bench.slicing import detail, drawing, engine, pictures, report, route
 from shoal_bench.slicing.load import Kind, Load
 
 ROUNDS: Final[dict[Kind, int]] = {"ids": 3, "chat": 2}
-QUICK_MEASURED_S: Final[dict[Kind, float]] = {"ids": 16.0, "chat": 8.0}
+QUICK_MEASURED_S: Final[dict[Kind, float]] = {"ids": 12.0, "chat": 6.0}
+QUICK_LEAD_IN_S: Final = 2.0
 NEW_DOCUMENT: Final = "# Slices\n"
 
 
@@ -62,7 +63,9 @@ def _measure(bench: runs.Bench, load: Load, arguments: argparse.Namespace, folde
         versions = {one: detail.version(one, bench.programs) for one in dict.fromkeys(run.router for run in made)}
         path = folder / "slicing-detail.json"
         known = detail.read(path)
-        mine = detail.merged(known.get(bench.engine.name), load, made, results.machine(), versions)
+        mine = detail.merged(
+            known.get(bench.engine.name), load, made, results.machine(), engine.about(bench.engine), versions
+        )
         detail.write(path, {**known, bench.engine.name: mine})
     return [f"{name} ({load.kind})" for name in names if all(one.router != name for one in made)]
 
@@ -82,8 +85,9 @@ def _load(arguments: argparse.Namespace, kind: Kind, behind: engine.Engine) -> L
     made = Load(kind=kind)
     if kind == "chat":
         made = replace(made, chars_per_token=engine.chars_per_token(behind))
-    seconds = arguments.measured_s or (QUICK_MEASURED_S[kind] if arguments.quick else made.measured_s)
-    return replace(made, measured_s=seconds)
+    if arguments.quick:
+        made = replace(made, measured_s=QUICK_MEASURED_S[kind], lead_in_s=QUICK_LEAD_IN_S)
+    return replace(made, measured_s=arguments.measured_s) if arguments.measured_s else made
 
 
 @contextmanager

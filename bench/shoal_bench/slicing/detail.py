@@ -20,7 +20,8 @@ from shoal_bench.slicing.load import Load
 from shoal_bench.slicing.runs import Run
 
 Detail = dict[str, Any]
-"""Of one engine: `machine`, `versions` by router, and `loads` by kind, each with `load`, `rounds` and `routers`."""
+"""Of one engine: `machine`, `engine`, `versions` by router, and `loads` by kind, each with its `load` and what is known
+of its `routers`."""
 VERSION_DEADLINE_S: Final = 20.0
 
 
@@ -40,7 +41,12 @@ def write(path: Path, found: Mapping[str, Detail]) -> None:
 
 
 def merged(
-    old: Detail | None, load: Load, made: Collection[Run], machine: Mapping[str, str], versions: Mapping[str, str]
+    old: Detail | None,
+    load: Load,
+    made: Collection[Run],
+    machine: Mapping[str, str],
+    engine: Mapping[str, str],
+    versions: Mapping[str, str],
 ) -> Detail:
     """One engine's part with these runs of one load put in; routers that were not run again keep what they had."""
     known = old or {}
@@ -52,6 +58,7 @@ def merged(
     loads[load.kind] = {"load": asdict(load), "routers": of_routers}
     return {
         "machine": dict(machine),
+        "engine": dict(engine),
         "versions": {**known.get("versions", {}), **versions},
         "loads": loads,
     }

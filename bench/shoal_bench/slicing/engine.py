@@ -28,6 +28,16 @@ TIMEOUT_S: Final = 10.0
 STOP_GRACE_S: Final = 0.2
 CALIBRATION_CHARS: Final = 60_000
 _POLL_S: Final = 0.1
+ABOUT: Final = (
+    "version",
+    "model_path",
+    "page_size",
+    "chunked_prefill_size",
+    "max_running_requests",
+    "enable_mixed_chunk",
+    "attention_backend",
+)
+"""Of /server_info: what a reader must know to get the same."""
 _COMPUTED: Final = 'mode="prefill_compute"'
 
 
@@ -81,6 +91,12 @@ def running(name: str, url: str) -> Engine:
     """One that somebody else has started. Raises EngineError."""
     models = _json(f"{url}/v1/models")
     return Engine(name, url.rstrip("/"), str(models["data"][0]["id"]))
+
+
+def about(engine: Engine) -> dict[str, str]:
+    """Of its version and flags, what it reports."""
+    found = _json(f"{engine.url}/server_info")
+    return {name.replace("_", " "): str(found[name]) for name in ABOUT if found.get(name) is not None}
 
 
 def flush(engine: Engine) -> None:

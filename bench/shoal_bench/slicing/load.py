@@ -19,6 +19,8 @@ SESSION_HEADER: Final = "x-session-id"
 ID_MIN, ID_MAX = 3, 31_998
 """Plain tokens of every vocabulary from 32,000 on."""
 START_SPREAD_S: Final = 1.2
+MARK_BYTES: Final = 16
+"""Four ids of four bytes: random ones differ."""
 _EVERY_LEAST, _EVERY_MOST = 0.6, 1.4
 _MESSAGE_WORDS: Final = 400
 _NUMBERED_SHARE: Final = 0.2
@@ -140,6 +142,11 @@ def sample_messages(chars: int) -> Sequence[dict[str, str]]:
     """A chat of our words, to ask an engine's tokenizer how many tokens so many characters are."""
     rng = random.Random("sample")
     return [{"role": "user", "content": "".join(_pieces(rng, chars))}]
+
+
+def mark(ids: Sequence[int]) -> str:
+    """By which a prompt is known in the trace of a simulated engine, where an id is four bytes."""
+    return b"".join(one.to_bytes(4, "little") for one in ids[: MARK_BYTES // 4]).hex()
 
 
 def _pieces(rng: random.Random, chars: int) -> Iterator[str]:

@@ -41,7 +41,7 @@ def text(rows: Sequence[results.Row], details: Mapping[str, Detail]) -> str:
     """The generated part of the document."""
     parts = ["### Targets", verdicts(rows)]
     for name, detail in details.items():
-        parts += [f"### {_engine_title(name)}", f"Machine: {results.describe(detail['machine'])}."]
+        parts += [f"### {_engine_title(name)}", _facts(detail)]
         for kind, title in _KINDS.items():
             if kind in detail["loads"]:
                 found = detail["loads"][kind]
@@ -49,6 +49,11 @@ def text(rows: Sequence[results.Row], details: Mapping[str, Detail]) -> str:
         parts.append("\n\n".join(f"![{alt}]({file})" for file, alt in pictures.files(name, detail)))
         parts += [_machine_table(detail), _versions(detail)]
     return "\n\n".join(part for part in parts if part)
+
+
+def _facts(detail: Detail) -> str:
+    machine, engine_facts = results.describe(detail["machine"]), results.describe(detail["engine"])
+    return f"Machine: {machine}.\n\nEngine: {engine_facts}."
 
 
 def verdicts(rows: Sequence[results.Row]) -> str:

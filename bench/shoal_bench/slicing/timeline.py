@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
 
-from shoal_bench.slicing import engine, load, routers, runs, traced
+from shoal_bench.slicing import engine, load, routers, runs
 from shoal_bench.slicing.load import Load
 from shoal_bench.slicing.play import Played, Sent
 
@@ -84,7 +84,7 @@ def take(folder: Path, programs: routers.Programs) -> list[Picture]:
 
 def cold_mark(model: str) -> str:
     body = json.loads(load.cold(LOAD, model, SEED, 0).body(1))
-    return traced.mark(body["input_ids"])
+    return load.mark(body["input_ids"])
 
 
 def steps(lines: Iterable[str]) -> list[Step]:

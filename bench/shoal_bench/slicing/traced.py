@@ -10,18 +10,11 @@ import runpy
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
+from shoal_bench.slicing.load import MARK_BYTES
 from shoal_sim.batch import Batch
 from shoal_sim.telemetry import Telemetry
-
-MARK_BYTES: Final = 16
-"""Four ids of four bytes: random ones differ."""
-
-
-def mark(ids: Sequence[int]) -> str:
-    """By which a prompt is known in the trace."""
-    return b"".join(one.to_bytes(4, "little") for one in ids[: MARK_BYTES // 4]).hex()
 
 
 def trace(out: TextIO) -> None:

@@ -165,8 +165,8 @@ def test_targets_are_of_measures_and_routers_that_there_are() -> None:
 
 
 def details() -> dict[str, detail.Detail]:
-    ids = detail.merged(None, Load(), RUNS[:4], {"cores": "2"}, {"shoal": "0.1.0"})
-    both = detail.merged(ids, Load(kind="chat"), RUNS[4:], {"cores": "2"}, {"smg": "1.13.0"})
+    ids = detail.merged(None, Load(), RUNS[:4], {"cores": "2"}, {"version": "9"}, {"shoal": "0.1.0"})
+    both = detail.merged(ids, Load(kind="chat"), RUNS[4:], {"cores": "2"}, {"version": "9"}, {"smg": "1.13.0"})
     return {engine.SIMULATED: both}
 
 
@@ -175,7 +175,7 @@ def test_details_keep_what_was_not_run_again() -> None:
     assert set(found["loads"]) == {"ids", "chat"}
     assert found["versions"] == {"shoal": "0.1.0", "smg": "1.13.0"}
     assert found["loads"]["ids"]["routers"]["shoal"]["rounds"] == 2
-    again = detail.merged(found, Load(), [run("smg")], {}, {})
+    again = detail.merged(found, Load(), [run("smg")], {}, {}, {})
     assert set(again["loads"]["ids"]["routers"]) == {"shoal", "shoal-whole", "sglang-router", "smg"}
 
 
@@ -196,7 +196,7 @@ def test_tables_show_medians_spread_and_misses() -> None:
 
 def test_failures_and_strain_are_said() -> None:
     worse = replace(RUNS[0], errors={"HTTP 503: full": 3}, cpu={"router": 0.9})
-    found = {engine.SIMULATED: detail.merged(None, Load(), [worse], {}, {})}
+    found = {engine.SIMULATED: detail.merged(None, Load(), [worse], {}, {}, {})}
     text = report.text(runs.rows([worse], engine.SIMULATED), found)
     assert "shoal: 3 x HTTP 503: full" in text
     assert "shoal †" in text
@@ -204,7 +204,7 @@ def test_failures_and_strain_are_said() -> None:
 
 def test_plots_are_written_for_every_engine(tmp_path: Path) -> None:
     rows = [*ROWS, *runs.rows([run("shoal", warm_ttft_s_mean=0.2)], GPU)]
-    found = details() | {GPU: detail.merged(None, Load(), [run("shoal")], {}, {})}
+    found = details() | {GPU: detail.merged(None, Load(), [run("shoal")], {}, {}, {})}
     made = pictures.write(tmp_path, rows, found)
     assert {path.name for path in made} == {
         "slicing-simulated.svg",
