@@ -20,6 +20,9 @@ from shoal_fleet.workload import Job
 BLOCK_TOKENS = 32
 POLL_S = 0.002
 """How often a waiting slice looks."""
+COLD_SEED = 7
+SESSION_SEED = 100
+"""Of the first session; the measurement's, as is the one above."""
 COLD = -1
 """`session` of the jobs of cold prompts; turns have their session's number, from 0."""
 
@@ -71,7 +74,10 @@ class Seen:
 
 
 def run(model: EngineModel, load: Load, sending: Sending, seed: int, observer: Observer | None = None) -> Seen:
-    """The whole load against one engine; deterministic by its seed. Raises RuntimeError where a request fails."""
+    """The whole load against one engine. Raises RuntimeError where a request fails.
+
+    Deterministic: cold prompts come at the measurement's times; the seed says when turns do, 0 as in the measurement.
+    """
     made = _Run(model, load, sending, seed, observer or _unobserved)
     made.start()
     while made.clock.step():
@@ -91,12 +97,14 @@ class _Run:
         self.sending = sending
         self.clock = Clock()
         self.engine = Engine("engine", model, self.clock, observer)
-        self._times = random.Random(7)
+        self._times = random.Random(COLD_SEED)
         self.seen = Seen()
         self.owed = 0
         """Turns that lack their first token."""
         self._ids = itertools.count(1)
-        self._sessions = [_Session(self, number, 100 + number + 1000 * seed) for number in range(load.sessions)]
+        self._sessions = [
+            _Session(self, number, SESSION_SEED + number + 1000 * seed) for number in range(load.sessions)
+        ]
         self._unready = load.sessions
         self._end_s = 0.0
 

@@ -109,10 +109,12 @@ class Engine:
             unseen = self._unseen_steps()
             if unseen > 1:
                 began, target = await self._decode_unseen(unseen, target)
+                prepared = self._overlap
                 continue
             batch = None if self.paused else self.scheduler.plan()
-            if batch is None and not self.paused:
+            if batch is None:
                 prepared = False
+            if batch is None and not self.paused:
                 self._take(self.arrivals.here(now))
                 batch = self.scheduler.plan()
             self._report(self.scheduler.take_ended())
@@ -128,8 +130,7 @@ class Engine:
             self._mark_started(batch)
             target = await self._elapse(target + duration / self.speedup)
             await self.faults.hold()  # after the wait: of a step that had begun, nothing comes either
-            now_epoch = time.time()
-            changed = self.scheduler.complete(batch, now_epoch)
+            changed = self.scheduler.complete(batch, time.time())
             self.telemetry.step(batch, duration, self.scheduler)
             self._report(changed)
             self.faults.produced(self.scheduler.counters)
