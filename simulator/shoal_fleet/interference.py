@@ -46,8 +46,8 @@ class Load:
     duration_s: float = 32.0
     """No turn and no cold prompt starts after it."""
     client_token_s: float = 1e-7
-    """What the client needs to write a token id as JSON, before it sends a slice or a cold prompt. Assumed: Python takes
-    1 to 2.5e-7 s by machine."""
+    """What the client needs to write a token id as JSON, before it sends a slice or a cold prompt. Assumed: Python
+    takes 1 to 2.5e-7 s by machine."""
 
 
 @dataclass(frozen=True, slots=True)
