@@ -9,8 +9,9 @@ computes a prompt; with the study's engine they do not. Better than any engine h
 no step is waited for, and what one replica computed all have at once. Worse in one: an engine computes several short
 prompts in one step and pays the step's base once, here each pays it.
 
-Least work first is best on one server. On several, and without a look ahead, another order can be luckier by chance, so
-this is a yardstick, not a proof; on loads of thousands of prompts nothing has come below it.
+Least work first with preemption is best on one server, in the mean and where a prompt in parts takes no less time than
+whole. On several, and the more so without preemption, another order can be luckier: on small random loads policies come
+below the preemptive bound now and then by 1 %, below the other by half. On loads of thousands of prompts none has.
 """
 
 import heapq
