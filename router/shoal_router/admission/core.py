@@ -374,6 +374,8 @@ class ServiceCore:
         binding = self._pool.bind(chosen, now)
         binding.attempt = ticket.attempt
         binding.queued_s = now - ticket.enqueued_at if ticket.phase is Phase.WAITING else 0.0
+        if binding.sliced is not None:
+            binding.sliced.since = ticket.arrived_at
         ticket.phase = Phase.BOUND
         ticket.query = None
         self.counters.bound(binding, ticket.arrived_at, now)

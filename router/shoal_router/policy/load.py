@@ -155,6 +155,11 @@ class Load:
         """KV tokens of requests in flight, a shared prefix counted once."""
         return self.mirror.locked + self.loose
 
+    @property
+    def streams_step_s(self) -> float:
+        """A decode step of the streams that run here; 0 where none does."""
+        return self.step_s if len(self.flight) > len(self.pending) + len(self.lane.waiting) else 0.0
+
     def room(self, work_s: float, kv_tokens: float, chain: tuple[int, ...]) -> str:
         """`ok`, or what keeps it from taking so much more now."""
         if len(self.flight) >= self.running_max:

@@ -65,9 +65,8 @@ class Slicing:
         return self.service.slicing != "Off" and (ranks is None or ranks == 1)
 
     def _quantum_s(self, one: slices.Sliced, load: loads.Load, others: int, now: float) -> float:
-        streams = len(load.flight) - len(load.pending) - len(load.lane.waiting)
         cold = load.waiting_long + others
-        return load.lane.quantum_s(load.timing, cold, streams, self.service.itl_objective_s, now, one.done)
+        return load.lane.quantum_s(load.timing, cold, load.streams_step_s, self.service.itl_objective_s, now, one.done)
 
     def _cut(self, one: slices.Sliced, load: loads.Load, others: int, now: float) -> int:
         """Where its next slice ends, with so many other sliced prompts there; 0: the rest goes in one piece."""
@@ -142,10 +141,12 @@ class Slicing:
         prefill_s = timing.prefill_s(end - before, before)
         observed_s = now - one.sent_at
         if bound._alone and not load.spoilt:
-            timing.observe_prefill(prefill_s, 1, max(0.0, observed_s - max(0.0, lane.overhead_s - timing.a_s)))
-            lane.learn_overhead(observed_s, prefill_s - timing.a_s)
+            step_s = load.streams_step_s
+            beside_s = lane.overhead_s + step_s - timing.a_s
+            timing.observe_prefill(prefill_s, 1, max(0.0, observed_s - max(0.0, beside_s)))
+            lane.learn_overhead(observed_s, prefill_s - timing.a_s + step_s)
         load.spoilt = False
-        one.added_s += lane.overhead_s
+        one.added_s += lane.overhead_s + load.streams_step_s
         self._end_slice(bound, one, now)
         one.done = end
         load.lane_changed(now)
