@@ -177,7 +177,7 @@ def test_the_shortest_rest_goes_first_and_age_counts() -> None:
     long, short = _waits(lane, 1, 10.0), _waits(lane, 2, 4.0)
     assert lane.next_turn(False, 0.0) is short
     assert lane.next_s(0.0) == 4.0
-    assert long.rank(10.0) == pytest.approx(10.0 / 1.5)
+    assert long.rank(10.0) == pytest.approx(10.0 / (1.0 + 10.0 * slices.AGEING_PER_S))
     fresh = _waits(lane, 3, 5.0, now=60.0)
     long.delayed_s = -1000.0  # not exhausted: only its age speaks for it
     short.delayed_s = -1000.0
