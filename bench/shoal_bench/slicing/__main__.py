@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, get_args
 
 from shoal_bench import processes, results, tables
+from shoal_bench.peers import install
 from shoal_bench.slicing import detail, drawing, engine, pictures, report, routers, runs, timeline
 from shoal_bench.slicing.load import Kind, Load
 
@@ -34,7 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.render:
         return _render(folder)
     processes.raise_file_limit()
-    programs = routers.Programs(arguments.shoal_folder, arguments.peers_folder)
+    # A quick run does not wait for a compiler.
+    sources = install.ROUTER_SOURCES if arguments.quick else None
+    programs = routers.Programs(arguments.shoal_folder or sources, arguments.peers_folder)
     missing: list[str] = []
     with _engine(arguments, scratch) as behind:
         bench = runs.Bench(behind, scratch, programs)

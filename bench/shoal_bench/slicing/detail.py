@@ -83,10 +83,12 @@ def version(router: str, programs: routers.Programs) -> str:
     """Of a router's program, as far as it can be told here."""
     program = routers.ROUTERS[router].program
     if program in install.OURS:
+        folder = programs.shoal_folder
+        build = ", interpreted" if folder is not None and not any(folder.glob("shoal_router/**/*.so")) else ""
         try:
-            return install.version(program)
+            return install.version(program) + build
         except metadata.PackageNotFoundError:
-            return "from the sources"
+            return "from the sources" + build
     if programs.peers_folder is None:
         return install.version(program)
     command = [str(programs.peers_folder / program), "--version"]

@@ -77,6 +77,9 @@ def _distribution(path: Path, detail: Detail) -> None:
                 values = one[curve]
                 lines[router] = (values, [place / max(1, len(values) - 1) for place in range(len(values))])
             panel = axes[line * 2 + column]
-            panel.set_xscale("log")
+            if curve == "warm_curve":
+                panel.set_xscale("log")
             plots.draw_lines(panel, f"{title} ({kind})", lines, x_label="TTFT, s", y_label="share of requests")
+            if curve == "cold_curve":
+                panel.set_xlim(left=0.0)
     plots.save(figure, path)
