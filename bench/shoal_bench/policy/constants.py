@@ -39,8 +39,8 @@ CONSTANTS: Final = (
     Constant("slices: fewest tokens", slices, "TOKENS_MIN", (1024, 2048, 4096, 8192)),
     Constant("slices: most tokens", slices, "TOKENS_MAX", (16_384, 32_768, 65_536)),
     Constant("slices: owed first tokens wait, s", slices, "OWED_WAIT_S", (0.0, 0.2, 0.5, 2.0)),
-    Constant("slices: delay, times the prefill", slices, "DELAY_FACTOR", (0.5, 1.5, 4.0)),
-    Constant("slices: ageing, 1/s", slices, "AGEING_PER_S", (0.01, 0.05, 0.2, 1.0)),
+    Constant("slices: delay, times the prefill", slices, "DELAY_FACTOR", (0.3, 0.5, 1.5, 4.0)),
+    Constant("slices: ageing, 1/s", slices, "AGEING_PER_S", (0.05, 0.2, 0.5, 1.0, 2.0)),
     Constant("slices: others expected for, s", slices, "OTHERS_S", (5.0, 30.0, 120.0)),
 )
 
