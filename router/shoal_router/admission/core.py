@@ -231,14 +231,16 @@ class ServiceCore:
     def _turns(self, now: float) -> None:
         for load in list(self._pool.slicing.lanes.values()):
             load.presume(now)
-            if load.lane.running is None:
-                self._turn(load, now)
+            while self._turn(load, now):
+                """The last turn of one prompt leaves room for another's."""
 
-    def _turn(self, load: loads.Load, now: float) -> None:
+    def _turn(self, load: loads.Load, now: float) -> bool:
         begun = self._pool.slicing.begin_turn(load, now)
-        if begun is not None:
-            on_turn, end = begun
-            on_turn(end)
+        if begun is None:
+            return False
+        on_turn, end = begun
+        on_turn(end)
+        return True
 
     @property
     def slicing(self) -> slices.Totals:

@@ -153,10 +153,11 @@ def of_text(doc: dict[str, Any], api: Api, tokens: int) -> Messages | Text:
     return Messages(doc, tokens) if api is apis.CHAT else Text(doc, api, tokens)
 
 
-def tokenize_body(doc: dict[str, Any], api: Api, body: bytes) -> bytes:
-    """What `/v1/tokenize` is asked: a chat as it is, since it renders it by the same fields; a text alone."""
+def tokenize_body(doc: dict[str, Any], api: Api) -> bytes:
+    """What `/v1/tokenize` is asked: a chat with all its fields, since it renders it by the same ones, but that it does
+    not stream (it answers 501 where it is asked to); a text alone."""
     if api is apis.CHAT:
-        return body
+        return orjson.dumps({name: value for name, value in doc.items() if name not in ("stream", "stream_options")})
     return orjson.dumps({"prompt": doc["text" if api is apis.GENERATE else "prompt"]})
 
 

@@ -79,13 +79,14 @@ class Slicer:
     def start(self) -> None:
         """Get the ids, then let the core say when."""
         self._doc = orjson.loads(self._body)
+        self._body = b""
         info = self._handle.info
         version = info.version if info is not None else ""
         found = cuts.of_ids(self._doc, self._api, self._service.table.served_name, version)
         if found is not None:
             self._ready(found)
             return
-        body = cuts.tokenize_body(self._doc, self._api, self._body)
+        body = cuts.tokenize_body(self._doc, self._api)
         self._call = self._dispatcher.ask(
             self._handle, "/v1/tokenize", body, self._headers, TOKENIZE_TIMEOUT_S, IDS_BYTES_MAX, self._on_ids
         )

@@ -135,7 +135,7 @@ class Load:
         """What a request of so much work waits for beyond the prefill that is on its way: sliced prompts of which less
         is left. Shorter ones go in between, but for those that begin as a sliced prompt does: what they have in common
         is computed first, and once."""
-        return self.rest_s if work_s > self.next_s else self.lane.missing_s(chain, self.timing)
+        return self.rest_s if work_s >= self.next_s else self.lane.missing_s(chain, self.timing)
 
     def busy_s(self, now: float) -> float:
         """Seconds of prefill bound here and not done."""
@@ -171,7 +171,7 @@ class Load:
         if self.pending and self.unstarted_s() + work_s > UNSTARTED_S_MAX:
             return "prefill"
         if self.rest_s and (
-            (work_s > self.next_s and work_s > UNSTARTED_S_MAX) or self.lane.missing_s(chain, self.timing) > 0.0
+            (work_s >= self.next_s and work_s > UNSTARTED_S_MAX) or self.lane.missing_s(chain, self.timing) > 0.0
         ):
             return "slices"
         return "ok"

@@ -184,7 +184,7 @@ class Pool:
         lane.note(request.session.key, not sliced, now)
         load.flight[id(bound)] = bound
         if not sliced:
-            if load.rest_s and bound.work_s <= load.next_s:
+            if load.rest_s and bound.work_s < load.next_s:
                 self.slicing.totals.saved_s += load.rest_s
             load.start_prefill(bound, now)
         if chosen.matched_tokens:

@@ -146,6 +146,7 @@ class Lane:
         "_distrusted_until",
         "_other",
         "_recent",
+        "free_since",
         "overhead_s",
         "running",
         "shorts",
@@ -157,6 +158,8 @@ class Lane:
         self.waiting: dict[int, Sliced] = {}
         """By id of their binding: those of which no slice runs."""
         self.running: Sliced | None = None
+        self.free_since = -math.inf
+        """When its last turn was over, whosesoever that was."""
         self.turn_at = math.inf
         """When `next_turn` should be asked again if nothing happens before."""
         self.overhead_s = _OVERHEAD_S
@@ -227,7 +230,7 @@ class Lane:
             return None
         if owed:
             left_s = DELAY_FACTOR * first.total_s - first.delayed_s
-            until = first.free_since + min(OWED_WAIT_S, max(0.0, left_s))
+            until = max(first.free_since, self.free_since) + min(OWED_WAIT_S, max(0.0, left_s))
             if now < until:
                 self.turn_at = until
                 return None

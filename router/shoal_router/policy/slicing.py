@@ -119,6 +119,7 @@ class Slicing:
             bound.seen = True
             self.totals.slices += 1
         else:
+            lane.free_since = now
             self._settle(bound, one, load)
         load.start_prefill(bound, now)
         load.lane_changed(now)
@@ -158,6 +159,7 @@ class Slicing:
             load.spoilt = True
         load.last_sample = None
         load.lane.running = None
+        load.lane.free_since = now
         load.lane.waiting[id(bound)] = one
         one.end = 0
         one.free_since = now

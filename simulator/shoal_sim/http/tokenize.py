@@ -13,6 +13,9 @@ async def tokenize(runtime: Runtime, exchange: Exchange) -> None:
     data = await exchange.body()
     bodies.require_json_type(exchange.headers.get("content-type"))
     body = bodies.parse_object(data)
+    if body.get("stream"):
+        message = "OpenAIServingTokenize does not support streaming requests"
+        raise errors.flat(message, "NotImplementedError", 501)
     tokens: list[Any]
     count: int | list[int]
     if body.get("messages") is not None:
