@@ -218,8 +218,8 @@ def _said(path: str, events: Sequence[dict[str, Any]], count: int) -> Said:
         last = events[-1]
         meta = last["meta_info"]
         usage = (meta["prompt_tokens"], meta["completion_tokens"], meta["cached_tokens"])
-        finish = {key: value for key, value in meta["finish_reason"].items() if key != "length"}
-        return Said(last["text"], finish, last.get("output_ids"), usage, count)
+        reason = {key: value for key, value in meta["finish_reason"].items() if key != "length"}
+        return Said(last["text"], reason, last.get("output_ids"), usage, count)
     parts: list[str] = []
     finish: Any = None
     calls: list[Any] = []
