@@ -8,16 +8,14 @@ a failure ends the stream with an error event. Whatever happens, `_leave` gives 
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-import orjson
-
 from shoal_router import log, model
 from shoal_router.admission.ticket import Ticket
-from shoal_router.dispatch import api as apis
 from shoal_router.dispatch import explain, failures, reply, splice, sse
 from shoal_router.dispatch.api import Api
 from shoal_router.dispatch.breaker import Circuit
 from shoal_router.dispatch.checks import RID_LENGTH, Checked
 from shoal_router.dispatch.handle import Handle
+from shoal_router.dispatch.outgoing import Outgoing
 from shoal_router.dispatch.service import Service
 from shoal_router.dispatch.slicer import Slicer
 from shoal_router.errors import ApiError, Shape
@@ -32,9 +30,6 @@ LOSSES_MAX: Final = 1
 """A request that was lost with so many engines is tried on one more and no further: it may be what killed them."""
 RETRY_STATUSES: Final = frozenset((502, 503, 504))
 _EVENTS: Final = b"text/event-stream"
-_USAGE: Final = b'"stream_options":{"include_usage":true}'
-JOINED_BYTES_MAX: Final = 64 << 10
-"""Up to this size head and body of a request are copied into one write; above, a second write is cheaper."""
 _OK: Final = model.Outcome.OK.value
 _TAIL_BYTES: Final = 4096
 """Of a large answer, where its usage is."""
@@ -66,7 +61,6 @@ class Exchange:
         "_api",
         "_arrived_s",
         "_binding",
-        "_body",
         "_body_bytes",
         "_body_held",
         "_client",
@@ -78,12 +72,10 @@ class Exchange:
         "_explain",
         "_found_tokens",
         "_handle",
-        "_headers",
         "_held_bytes",
         "_length",
         "_losses",
-        "_named",
-        "_own_rid",
+        "_outgoing",
         "_replica",
         "_request",
         "_response_headers",
@@ -98,7 +90,6 @@ class Exchange:
         "_terms",
         "_ticket",
         "_tokens_seen",
-        "_usage_unset",
         "awaited",
         "paused",
         "streaming",
@@ -120,21 +111,13 @@ class Exchange:
         self._service = service
         self._client = client
         self._api = api
-        self._named = checked.doc.get("model")
-        self._own_rid = bool(checked.rid)
-        self._usage_unset = checked.usage_unset
-        self._body = body
+        self._outgoing = Outgoing(api, checked, body, headers, dispatcher.new_rid)
+        self._rid = self._outgoing.rid
         self._body_bytes = len(body)
-        self._headers = headers
         self._request = request
         """None: the call needs no place in the engine's batch, only its tokenizer."""
         self._explain = explain
         self._terms: dict[str, model.CostTerms] = {}
-        self._rid = checked.rid or ("" if checked.batch or not api.generates else dispatcher.new_rid())
-        if self._rid and not self._own_rid and "rid" in checked.doc:
-            # null or empty: a second field of that name would leave it to the engine's parser which one counts.
-            self._body = splice.with_value(body, "rid", b'"%b"' % self._rid.encode())
-            self._own_rid = True
         self._arrived_s = dispatcher.now()
         self._ticket: Ticket | None = None
         self._binding: Binding | None = None
@@ -220,9 +203,7 @@ class Exchange:
             self._service,
             handle,
             binding,
-            self._api,
-            self._body,
-            self._headers,
+            self._outgoing,
             self._on_slice,
             self._on_sliced,
         )
@@ -259,51 +240,9 @@ class Exchange:
     def on_connection(self, connection: Connection) -> None:
         self._connection = connection
         self._sent = True
-        connection.send(self, self._request_parts())
-
-    def _request_parts(self) -> list[bytes | memoryview]:
-        """Head and body as they go to the engine."""
         handle = self._handle
         assert handle is not None
-        body = self._body
-        named = self._named
-        if self._api is not apis.GENERATE and named != self._service.table.served_name and not self._is_adapter(named):
-            body = splice.with_value(body, "model", orjson.dumps(self._service.table.served_name))
-        fields = b""
-        if self._rid and not self._own_rid:
-            fields = b'"rid":"' + self._rid.encode() + b'"'
-        if self._strips_usage():
-            fields += _USAGE if not fields else b"," + _USAGE
-        parts: list[bytes | memoryview] = splice.with_fields(body, fields) if fields else [body]
-        length = 0
-        for part in parts:
-            length += len(part)
-        head: list[bytes | memoryview] = [
-            b"POST ",
-            self._api.path,
-            b" HTTP/1.1\r\nhost: ",
-            handle.pool.authority,
-            b"\r\ncontent-type: application/json\r\ncontent-length: ",
-            str(length).encode(),
-            b"\r\n",
-        ]
-        for name, value in self._headers:
-            head += (name, b": ", value, b"\r\n")
-        head.append(b"\r\n")
-        if length < JOINED_BYTES_MAX:
-            head += parts
-            return [b"".join(head)]
-        return [b"".join(head), *parts]
-
-    def _is_adapter(self, named: object) -> bool:
-        """`base:adapter` names a LoRA adapter of the served model; the engine reads it."""
-        return isinstance(named, str) and named.startswith(self._service.table.served_name + ":")
-
-    def _strips_usage(self) -> bool:
-        """Ask for usage that the client did not ask for, and take it out of the stream again."""
-        handle = self._handle
-        info = handle.info if handle is not None else None
-        return self._usage_unset and info is not None and not info.usage_by_default
+        connection.send(self, self._outgoing.parts(self._service.table.served_name, handle.pool.authority, handle.info))
 
     def on_head(self, status: int, headers: Headers) -> None:
         self._status = status
@@ -313,7 +252,10 @@ class Exchange:
         for name, value in headers:
             if name == b"content-type":
                 if value.startswith(_EVENTS):
-                    self._scanner = sse.Scanner(self._strips_usage())
+                    handle = self._handle
+                    self._scanner = sse.Scanner(
+                        self._outgoing.strips_usage(handle.info if handle is not None else None)
+                    )
             elif name == b"content-length" and value.isdigit():
                 self._length = int(value)
 
@@ -384,7 +326,7 @@ class Exchange:
     def _forget_request(self) -> None:
         """It cannot be sent again now; a stream may live for minutes, and its prompt is most of what it weighs. The
         ticket refers back to this object: without it, it is freed the moment it is done."""
-        self._body = b""
+        self._outgoing.body = b""
         self._request = None
         self._ticket = None
 

@@ -12,12 +12,11 @@ import orjson
 
 from shoal_router import log
 from shoal_router.dispatch import cuts, sse
-from shoal_router.dispatch.api import Api
 from shoal_router.dispatch.handle import Handle
+from shoal_router.dispatch.outgoing import Outgoing
 from shoal_router.dispatch.service import Service
 from shoal_router.policy.binding import Binding
 from shoal_router.upstream.call import Answer, Call, NoAnswer
-from shoal_router.upstream.connection import Headers
 
 if TYPE_CHECKING:
     from shoal_router.dispatch.dispatcher import Dispatcher
@@ -54,9 +53,7 @@ class Slicer:
         service: Service,
         handle: Handle,
         binding: Binding,
-        api: Api,
-        body: bytes,
-        headers: Headers,
+        outgoing: Outgoing,
         on_busy: Callable[[bool], None],
         on_over: Callable[[], None],
     ) -> None:
@@ -64,10 +61,10 @@ class Slicer:
         self._service = service
         self._handle = handle
         self._binding: Binding | None = binding
-        self._api = api
-        self._body = body
+        self._api = outgoing.api
+        self._body = outgoing.body
         self._doc: dict[str, Any] = {}
-        self._headers = headers
+        self._headers = outgoing.headers
         self._on_busy = on_busy
         self._on_over = on_over
         self._call: Call | None = None
