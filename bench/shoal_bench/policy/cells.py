@@ -15,8 +15,7 @@ from shoal_bench import results
 from shoal_bench.policy import bound, constants, scenarios, slicing
 from shoal_bench.routing import workloads
 from shoal_fleet import run
-from shoal_fleet.engine import Engine
-from shoal_fleet.fleet import Fleet, Outcome
+from shoal_fleet.fleet import Outcome
 from shoal_fleet.results import Summary
 
 MEASURES: Final[dict[str, tuple[str, Callable[[Summary], float | None]]]] = {
@@ -38,11 +37,9 @@ MEASURES: Final[dict[str, tuple[str, Callable[[Summary], float | None]]]] = {
     "ttft_ratio_p50": ("ratio", lambda one: one.ttft_ratio.p50),
 }
 """Names as in docs/benchmarks/routing.json where both have them."""
-UNITS: Final = (
-    {name: unit for name, (unit, _) in MEASURES.items()}
-    | {name: unit for name, (unit, _) in slicing.MEASURES.items()}
-    | {"slices": "count"}
-)
+UNITS: Final = {name: unit for name, (unit, _) in MEASURES.items()} | {
+    name: unit for name, (unit, _) in slicing.MEASURES.items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +63,20 @@ def made(cell: Cell, traces: Path | None) -> dict[str, float]:
     constant = constants.by_name(cell.constant) if cell.constant else None
     with constants.set_to(constant, cell.setting):
         scenario = _scenario(cell, traces)
-        outcomes, summary, slices = _played(scenario)
+        outcomes, summary = _played(scenario)
     found = {name: read(summary) for name, (_, read) in MEASURES.items()}
     if cell.part == slicing.PART:
-        found |= slicing.measured(scenario, outcomes) | {"slices": slices}
+        found |= slicing.measured(scenario, outcomes)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _played(scenario: run.Scenario) -> tuple[Sequence[Outcome], Summary, float | None]:
-    """What became of the requests, its summary, and the slices that were sent; None where nobody counts them."""
+def _played(scenario: run.Scenario) -> tuple[Sequence[Outcome], Summary]:
+    """What became of the requests, and its summary."""
     if scenario.policy in bound.NAMES:
         outcomes = bound.played(scenario)
-        return outcomes, bound.summary(scenario, outcomes), None
-    fleets: list[Fleet] = []
-    made = run.run(scenario, fleets.append)
-    engines = fleets[0].engines.values()
-    sent = [one.scheduler.counters.submitted for one in engines if isinstance(one, Engine)]
-    return made.outcomes, made.summary, float(sum(sent) - len(made.outcomes)) if sent else None
+        return outcomes, bound.summary(scenario, outcomes)
+    made = run.run(scenario)
+    return made.outcomes, made.summary
 
 
 def _scenario(cell: Cell, traces: Path | None) -> run.Scenario:

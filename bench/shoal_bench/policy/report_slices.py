@@ -44,6 +44,8 @@ def _line(rows: Sequence[results.Row], policy: str) -> tuple[str, ...]:
     mean = results.value(rows, policy=policy, measure="ttft_s_mean")
     ratio = f"{mean / least:.2f}" if mean is not None and least else tables.MISSING
     cells = [_shown(measure, results.value(rows, policy=policy, measure=measure)) for measure in _COLUMNS.values()]
+    if policy in bound.NAMES:
+        cells[-1] = tables.MISSING
     return (_TITLES.get(policy, policy), ratio, *cells)
 
 

@@ -101,6 +101,7 @@ MEASURES: Final[dict[str, tuple[str, Callable[[Sequence[Outcome], Sequence[Outco
     "cold_ttft_s_mean": ("s", lambda _, cold: _ttft(cold).mean),
     "cold_ttft_s_p99": ("s", lambda _, cold: _ttft(cold).p99),
     "cold_requests": ("count", lambda _, cold: float(len(cold))),
+    "slices": ("count", lambda warm, cold: float(sum(one.slices for one in (*warm, *cold)))),
     "requests_per_s": ("1/s", lambda warm, cold: requests_per_s([*warm, *cold])),
 }
 """Of the outcomes of warm and of cold prompts; beside those of `cells`."""

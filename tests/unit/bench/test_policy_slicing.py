@@ -70,7 +70,7 @@ def test_a_run_of_each_kind_gives_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({one["cold_requests"] for one in found.values()}) == 1
     assert all(one["failed"] == 0 for one in found.values())
     assert found[slicing.WHOLE]["slices"] == found[slicing.PEER]["slices"] == 0
-    assert "slices" not in found[bound.WAITING]
+    assert found[slicing.SLICED]["slices"] > 0
     assert found[bound.WAITING]["ttft_s_mean"] < found[slicing.WHOLE]["ttft_s_mean"]
 
 
