@@ -25,6 +25,7 @@ TOKENIZE_TIMEOUT_S: Final = 30.0
 IDS_BYTES_MAX: Final = 128 << 20
 SLICE_TIMEOUT_S: Final = 120.0
 """Beyond ten times what it should take. A stalled engine is the prober's to find, sooner."""
+_TOO_DEEP: Final = "a body that is nested deeper than can be written; reading goes deeper"
 
 
 class Slicer:
@@ -83,7 +84,11 @@ class Slicer:
         if found is not None:
             self._ready(found)
             return
-        body = cuts.tokenize_body(self._doc, self._api)
+        try:
+            body = cuts.tokenize_body(self._doc, self._api)
+        except orjson.JSONEncodeError:
+            self._give_up(_TOO_DEEP)
+            return
         self._call = self._dispatcher.ask(
             self._handle, "/v1/tokenize", body, self._headers, TOKENIZE_TIMEOUT_S, IDS_BYTES_MAX, self._on_ids
         )
@@ -129,7 +134,11 @@ class Slicer:
             self._on_over()
             return
         self._rid = self._dispatcher.new_rid()
-        part = self._cuts.cut(end, self._rid) if self._cuts is not None else None
+        try:
+            part = self._cuts.cut(end, self._rid) if self._cuts is not None else None
+        except orjson.JSONEncodeError:
+            self._give_up(_TOO_DEEP)
+            return
         if part is None:
             self._give_up("no place to cut")
             return
