@@ -2,7 +2,8 @@
 
     python -m shoal_bench.slicing [--quick] [--load ids chat] [--only shoal smg ...] [--rounds 3] [--measured-s 32]
     python -m shoal_bench.slicing --engine-url http://... --engine-name "NVIDIA H200" --no-render   on a GPU's machine
-    python -m shoal_bench.slicing --render                                       tables and plots of the figures at hand
+    python -m shoal_bench.slicing --merge FOLDER     figures that were taken elsewhere, put into those here, and drawn
+    python -m shoal_bench.slicing --render           tables and plots of the figures at hand
 
 A full run writes docs/benchmarks/slicing.json, its details and its timeline as JSON, slicing.md and plots; a quick one
 the same files to build/bench/slicing-quick; --out names another folder. A run replaces the rows of its own engine,
@@ -11,7 +12,7 @@ routers and loads. Measuring needs the standard library (and Shoal's router what
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     scratch = results.SCRATCH / ("slicing-quick" if arguments.quick else "slicing")
     folder = arguments.out or (scratch if arguments.quick else results.PUBLISHED)
-    if arguments.render:
+    if arguments.merge:
+        _put(
+            folder, results.read(arguments.merge / "slicing.json"), detail.read(arguments.merge / "slicing-detail.json")
+        )
+    if arguments.render or arguments.merge:
         return _render(folder)
     processes.raise_file_limit()
     # A quick run does not wait for a compiler.
@@ -61,16 +66,18 @@ def _measure(bench: runs.Bench, load: Load, arguments: argparse.Namespace, folde
     print(f"{load.kind}: {len(names)} routers, {count} rounds, about {minutes:.0f} min", flush=True)
     made = list(bench.rounds(load, names, count))
     if made:
-        path = folder / "slicing.json"
-        results.write(path, runs.merged(results.read(path), runs.rows(made, bench.engine.name)))
         versions = {one: detail.version(one, bench.programs) for one in dict.fromkeys(run.router for run in made)}
-        path = folder / "slicing-detail.json"
-        known = detail.read(path)
-        mine = detail.merged(
-            known.get(bench.engine.name), load, made, results.machine(), engine.about(bench.engine), versions
-        )
-        detail.write(path, {**known, bench.engine.name: mine})
+        mine = detail.of_runs(load, made, results.machine(), engine.about(bench.engine), versions)
+        _put(folder, runs.rows(made, bench.engine.name), {bench.engine.name: mine})
     return [f"{name} ({load.kind})" for name in names if all(one.router != name for one in made)]
+
+
+def _put(folder: Path, rows: Sequence[results.Row], details: Mapping[str, detail.Detail]) -> None:
+    """Into the folder's figures, in place of those of the same engine, router and load."""
+    path = folder / "slicing.json"
+    results.write(path, runs.merged(results.read(path), rows))
+    path = folder / "slicing-detail.json"
+    detail.write(path, detail.merged(detail.read(path), details))
 
 
 def _timeline(scratch: Path, programs: routers.Programs, folder: Path) -> list[str]:
@@ -133,9 +140,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--engine-name", default="unnamed engine", help="its name in rows, such as the GPU's")
     parser.add_argument("--shoal-folder", type=Path, help="with shoal_router, instead of compiling it")
     parser.add_argument("--peers-folder", type=Path, help="with the peers' programs, instead of installing them")
-    drawing = parser.add_mutually_exclusive_group()
-    drawing.add_argument("--render", action="store_true", help="measure nothing: tables and plots of what there is")
-    drawing.add_argument("--no-render", action="store_true", help="measure, and draw nothing")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--render", action="store_true", help="measure nothing: tables and plots of what there is")
+    modes.add_argument("--merge", type=Path, help="put the figures of that folder into this one's, and draw")
+    modes.add_argument("--no-render", action="store_true", help="measure, and draw nothing")
     return parser
 
 

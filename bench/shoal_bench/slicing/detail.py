@@ -40,28 +40,34 @@ def write(path: Path, found: Mapping[str, Detail]) -> None:
     fresh.replace(path)
 
 
-def merged(
-    old: Detail | None,
+def of_runs(
     load: Load,
     made: Collection[Run],
     machine: Mapping[str, str],
     engine: Mapping[str, str],
     versions: Mapping[str, str],
 ) -> Detail:
-    """One engine's part with these runs of one load put in; routers that were not run again keep what they had."""
-    known = old or {}
-    loads = dict(known.get("loads", {}))
-    before = loads.get(load.kind, {})
-    of_routers = dict(before.get("routers", {}))
-    for router in dict.fromkeys(one.router for one in made):
-        of_routers[router] = _of_router([one for one in made if one.router == router])
-    loads[load.kind] = {"load": asdict(load), "routers": of_routers}
+    """One engine's part: these runs of one load."""
+    found = {one.router: _of_router([other for other in made if other.router == one.router]) for one in made}
     return {
         "machine": dict(machine),
         "engine": dict(engine),
-        "versions": {**known.get("versions", {}), **versions},
-        "loads": loads,
+        "versions": dict(versions),
+        "loads": {load.kind: {"load": asdict(load), "routers": found}},
     }
+
+
+def merged(old: Mapping[str, Detail], new: Mapping[str, Detail]) -> dict[str, Detail]:
+    """By engine: `old` with `new` put in; routers and loads that were not run again keep what they had."""
+    return {**old, **{engine: _merged(old[engine], one) if engine in old else one for engine, one in new.items()}}
+
+
+def _merged(old: Detail, new: Detail) -> Detail:
+    loads = dict(old["loads"])
+    for kind, one in new["loads"].items():
+        before = loads.get(kind, {"routers": {}})
+        loads[kind] = {"load": one["load"], "routers": {**before["routers"], **one["routers"]}}
+    return {**new, "versions": {**old["versions"], **new["versions"]}, "loads": loads}
 
 
 def _of_router(made: Collection[Run]) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from shoal_bench import results
 from shoal_bench.slicing import detail, engine, measures, pictures, report, routers, runs, targets
+from shoal_bench.slicing.__main__ import main
 from shoal_bench.slicing.engine import Counters
 from shoal_bench.slicing.http import Answer
 from shoal_bench.slicing.load import Kind, Load
@@ -164,19 +166,23 @@ def test_targets_are_of_measures_and_routers_that_there_are() -> None:
         assert target.against in routers.ROUTERS
 
 
+def of_runs(made: list[Run], load: Load | None = None, router: str = "shoal") -> detail.Detail:
+    return detail.of_runs(load or Load(), made, {"cores": "2"}, {"version": "9"}, {router: "1.0"})
+
+
 def details() -> dict[str, detail.Detail]:
-    ids = detail.merged(None, Load(), RUNS[:4], {"cores": "2"}, {"version": "9"}, {"shoal": "0.1.0"})
-    both = detail.merged(ids, Load(kind="chat"), RUNS[4:], {"cores": "2"}, {"version": "9"}, {"smg": "1.13.0"})
-    return {engine.SIMULATED: both}
+    ids = {engine.SIMULATED: of_runs(RUNS[:4])}
+    return detail.merged(ids, {engine.SIMULATED: of_runs(RUNS[4:], Load(kind="chat"), "smg")})
 
 
 def test_details_keep_what_was_not_run_again() -> None:
     found = details()[engine.SIMULATED]
     assert set(found["loads"]) == {"ids", "chat"}
-    assert found["versions"] == {"shoal": "0.1.0", "smg": "1.13.0"}
+    assert found["versions"] == {"shoal": "1.0", "smg": "1.0"}
     assert found["loads"]["ids"]["routers"]["shoal"]["rounds"] == 2
-    again = detail.merged(found, Load(), [run("smg")], {}, {}, {})
-    assert set(again["loads"]["ids"]["routers"]) == {"shoal", "shoal-whole", "sglang-router", "smg"}
+    again = detail.merged(details(), {engine.SIMULATED: of_runs([run("smg")]), GPU: of_runs([run("shoal")])})
+    assert set(again[engine.SIMULATED]["loads"]["ids"]["routers"]) == {"shoal", "shoal-whole", "sglang-router", "smg"}
+    assert set(again[GPU]["loads"]) == {"ids"}
 
 
 def test_details_survive_their_file(tmp_path: Path) -> None:
@@ -196,7 +202,7 @@ def test_tables_show_medians_spread_and_misses() -> None:
 
 def test_failures_and_strain_are_said() -> None:
     worse = replace(RUNS[0], errors={"HTTP 503: full": 3}, cpu={"router": 0.9})
-    found = {engine.SIMULATED: detail.merged(None, Load(), [worse], {}, {}, {})}
+    found = {engine.SIMULATED: of_runs([worse])}
     text = report.text(runs.rows([worse], engine.SIMULATED), found)
     assert "shoal: 3 x HTTP 503: full" in text
     assert "shoal †" in text
@@ -204,7 +210,7 @@ def test_failures_and_strain_are_said() -> None:
 
 def test_plots_are_written_for_every_engine(tmp_path: Path) -> None:
     rows = [*ROWS, *runs.rows([run("shoal", warm_ttft_s_mean=0.2)], GPU)]
-    found = details() | {GPU: detail.merged(None, Load(), [run("shoal")], {}, {}, {})}
+    found = details() | {GPU: of_runs([run("shoal")])}
     made = pictures.write(tmp_path, rows, found)
     assert {path.name for path in made} == {
         "slicing-simulated.svg",
@@ -231,3 +237,24 @@ def test_shoal_with_and_without_slices_differ_in_the_route_table_only() -> None:
     ours, whole = routers.ROUTERS["shoal"], routers.ROUTERS["shoal-whole"]
     assert (ours.program, whole.program) == ("shoal", "shoal")
     assert (ours.service, whole.service) == ({"slicing": "Auto"}, {"slicing": "Off"})
+
+
+def test_figures_taken_elsewhere_are_put_beside_those_at_hand(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    results.write(here / "slicing.json", ROWS)
+    detail.write(here / "slicing-detail.json", details())
+    real = runs.rows([run("shoal", warm_ttft_s_mean=0.2)], GPU)
+    results.write(there / "slicing.json", real)
+    detail.write(there / "slicing-detail.json", {GPU: of_runs([run("shoal")])})
+
+    assert main(["--out", str(here), "--merge", str(there)]) == 0
+
+    assert results.read(here / "slicing.json") == [*ROWS, *real]
+    assert set(detail.read(here / "slicing-detail.json")) == {engine.SIMULATED, GPU}
+    text = (here / "slicing.md").read_text()
+    assert "A real engine: NVIDIA H200" in text
+    assert "slicing-nvidia-h200.svg" in text
+
+
+def test_nothing_is_drawn_where_there_is_nothing(tmp_path: Path) -> None:
+    assert main(["--out", str(tmp_path), "--render"]) == 1
