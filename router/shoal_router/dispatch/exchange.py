@@ -83,6 +83,7 @@ class Exchange:
         "_scanner",
         "_sent",
         "_service",
+        "_sliced_tokens",
         "_slicer",
         "_status",
         "_streams",
@@ -143,6 +144,8 @@ class Exchange:
         self._scanner: sse.Scanner | None = None
         self._found_tokens: int | None = None
         """Of a prompt that went in slices: what the cache held before them. The client's usage says so."""
+        self._sliced_tokens = 0
+        """So many of it they computed, or found."""
         self._sent = False
         """The engine may have seen it."""
         self._status = 0
@@ -226,6 +229,7 @@ class Exchange:
         assert binding is not None
         if binding.sliced is not None and binding.sliced.count:
             self._found_tokens = binding.sliced.first_cached
+            self._sliced_tokens = binding.sliced.done
         handle.last_output_s = max(handle.last_output_s, self._dispatcher.now() if len(handle.guests) == 1 else 0.0)
         handle.pool.acquire(self)
 
@@ -269,7 +273,7 @@ class Exchange:
             return
         out = scanner.feed(data)
         if self._found_tokens is not None:
-            out = splice.with_cached_tokens(out, self._found_tokens)
+            out = splice.with_cached_tokens(out, self._found_tokens, self._sliced_tokens)
         if self._client.answer_started:
             if out:
                 self._client.body(out)
@@ -364,11 +368,10 @@ class Exchange:
             headers.append((b"content-type", b"application/json"))
             self._client.answer(self._status, headers, reply.client_error(self._api.shape, self._status, body))
         else:
-            found_tokens = self._found_tokens
             self._succeed(sse.last_usage(body))
-            self._client.answer(
-                self._status, headers, body if found_tokens is None else splice.with_cached_tokens(body, found_tokens)
-            )
+            if self._found_tokens is not None:
+                body = splice.with_cached_tokens(body, self._found_tokens, self._sliced_tokens)
+            self._client.answer(self._status, headers, body)
 
     def on_failed(self, failure: Failure) -> None:
         self._connection = None

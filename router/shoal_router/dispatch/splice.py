@@ -10,7 +10,8 @@ from typing import Final
 import orjson
 
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]:,]', re.DOTALL)
-_CACHED: Final = re.compile(rb'"cached_tokens"\s*:\s*\d+')
+_CACHED: Final = re.compile(rb'"cached_tokens"\s*:\s*(\d+)')
+_CACHED_WHERE: Final = re.compile(rb'("cached_tokens_details"\s*:\s*)\{[^{}]*\}')
 _QUOTE, _COLON, _COMMA = b'":,'
 _OPEN: Final = frozenset(b"{[")
 _CLOSE: Final = frozenset(b"}]")
@@ -58,10 +59,14 @@ def with_value(body: bytes, key: str, value: bytes) -> bytes:
     return b"".join((body[: span[0]], value, body[span[1] :]))
 
 
-def with_cached_tokens(answer: bytes, tokens: int) -> bytes:
-    """An answer, or whole events of one, with this count of cached prompt tokens. Quotes within strings are escaped, so
-    the key is never part of generated text."""
-    return _CACHED.sub(b'"cached_tokens":%d' % tokens, answer) if answer.find(b'"cached_tokens"') >= 0 else answer
+def with_cached_tokens(answer: bytes, tokens: int, computed: int) -> bytes:
+    """An answer, or whole events of one, of a prompt of which slices computed the first so many tokens: it tells the
+    count of cached tokens as it was before them, and not in which memory they are. A count above what they computed was
+    there before. Quotes within strings are escaped, so the keys are never part of generated text."""
+    found = _CACHED.search(answer) if answer.find(b'"cached_tokens"') >= 0 else None
+    if found is None or int(found[1]) > computed or int(found[1]) == tokens:
+        return answer
+    return _CACHED_WHERE.sub(rb"\1null", _CACHED.sub(b'"cached_tokens":%d' % tokens, answer))
 
 
 def _is_key(raw: bytes, key: str) -> bool:

@@ -137,6 +137,8 @@ class Slicing:
         before = one.done if cached_tokens is None else min(cached_tokens, end - 1)
         if one.count == 1:
             one.first_cached = cached_tokens
+        elif cached_tokens is not None and one.first_cached is not None and cached_tokens > one.done:
+            one.first_cached = cached_tokens  # more than its slices brought: it was there before, and not known of
         elif cached_tokens is not None and not lane.useful(one.done, cached_tokens, load.facts.page_tokens or 1, now):
             one.whole = True
         prefill_s = timing.prefill_s(end - before, before)
@@ -190,5 +192,7 @@ def without(one: slices.Sliced, load: loads.Load, usage: model.Usage, now: float
     """Usage as it would have been without slices: what they computed for this request was not cached before it."""
     if not one.count or usage.cached_tokens is None:
         return usage
+    if one.first_cached is not None and usage.cached_tokens > one.done:
+        return usage  # more than its slices brought
     load.lane.useful(one.done, usage.cached_tokens, load.facts.page_tokens or 1, now)
     return model.Usage(usage.prompt_tokens, usage.completion_tokens, one.first_cached)

@@ -1,4 +1,4 @@
-"""Between a router and an engine: passes every byte on, and keeps what was asked.
+"""Between a router and an engine: passes every byte on, and keeps what was asked and answered.
 
     with engines(1) as fleet, tap(fleet[0].host, fleet[0].port) as between, router({"a": between.url}) as one: ...
 
@@ -36,6 +36,8 @@ class Tap:
     url: str
     requests: list[Seen] = field(default_factory=list)
     """POSTs, in the order in which they came."""
+    answers: list[bytes] = field(default_factory=list)
+    """What the engine sent, as it came, of all connections."""
 
 
 @contextlib.contextmanager
@@ -58,7 +60,7 @@ def tap(host: str, port: int, adapters: bool = False) -> Iterator[Tap]:
                 for sock in (client, engine):
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sockets.extend((client, engine))
-                start(_answers, engine, client)
+                start(_answers, engine, client, between)
                 start(_questions, client, engine, between, adapters)
 
     start(accept)
@@ -73,9 +75,10 @@ def tap(host: str, port: int, adapters: bool = False) -> Iterator[Tap]:
             sock.close()
 
 
-def _answers(engine: socket.socket, client: socket.socket) -> None:
+def _answers(engine: socket.socket, client: socket.socket, between: Tap) -> None:
     with contextlib.suppress(OSError):
         while data := engine.recv(1 << 18):
+            between.answers.append(data)
             client.sendall(data)
     _shut(client)
 

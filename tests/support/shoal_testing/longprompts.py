@@ -72,9 +72,14 @@ def text(rng: random.Random, size_bytes: int) -> str:
 
 
 def conversations(
-    model: str, count: int, max_tokens: int, seed: int = 1, sizes: tuple[int, int] = (22, 60)
+    model: str,
+    count: int,
+    max_tokens: int,
+    seed: int = 1,
+    sizes: tuple[int, int] = (22, 60),
+    adapters: bool = True,
 ) -> list[list[Turn]]:
-    """Together `count` requests; `sizes` are KiB of the first prompt of each chain."""
+    """Together `count` requests; `sizes` are KiB of the first prompt of each chain. `adapters`: some name one."""
     rng = random.Random(seed)
     chains: list[list[Turn]] = []
     kinds = (_chat, _chat, _chat, _completion, _generate, _completion_ids, _generate_ids)
@@ -85,7 +90,20 @@ def conversations(
         chains.append(made)
         left -= len(made)
     rng.shuffle(chains)
-    return chains
+    return chains if adapters else [[_plain(turn, model) for turn in chain] for chain in chains]
+
+
+def _plain(turn: Turn, model: str) -> Turn:
+    """The same of the base model."""
+
+    def made(answer: str) -> Asked:
+        asked = turn(answer)
+        doc = {name: value for name, value in asked.doc.items() if name != "lora_path"}
+        if "model" in doc:
+            doc["model"] = model
+        return Asked(asked.path, doc, json.dumps(doc, ensure_ascii=False).encode(), asked.headers)
+
+    return made
 
 
 def _asked(path: str, doc: dict[str, Any], number: int, place: int) -> Asked:
