@@ -559,3 +559,39 @@ def test_a_body_that_is_nested_deeper_than_can_be_written_goes_whole(
     _good(_ask(one, body))
     assert engine.asked.count("request") == 1
     _only_the_held_is_left(one)
+
+
+# The router and its table
+
+
+def test_a_router_that_ends_finishes_the_slices_that_it_has() -> None:
+    engine, ending, sliced = Engine(), threading.Event(), threading.Event()
+
+    def waits(call: Call) -> None:
+        sliced.set()
+        assert ending.wait(DEADLINE_S)
+        engine.computes(call)
+
+    engine.deeds = {"slice 1": waits}
+    with _stage(engine) as (one, _), _send(one, _long()) as sock:
+        assert sliced.wait(DEADLINE_S)
+        one.terminate()
+        one.wait(lambda it: it.get("/readyz")[0] == 503)
+        ending.set()
+        _good(rawhttp.read_answer(sock, wait_close=False))
+        assert len(engine.slices) >= 4
+
+
+def test_slices_are_switched_off_and_on_while_it_runs() -> None:
+    engine = Engine()
+    with _stage(engine) as (one, _):
+        for generation, slicing in (("g2", "Off"), ("g3", "Auto"), ("g4", "Off")):
+            engine.reset()
+            one.write_routes([service(itl_objective_s=0.0001, slicing=slicing)], generation)
+            one.wait(lambda it, wanted=generation: it.state()["routes_generation"] == wanted)  # type: ignore[misc]
+            answer = _ask(one, _long())
+            _good(answer)
+            assert bool(engine.slices) is (slicing == "Auto")
+            assert ("x-shoal-slices" in answer.headers) is (slicing == "Auto")
+            assert ("tokenize" in engine.asked) is (slicing == "Auto")
+        _only_the_held_is_left(one)
