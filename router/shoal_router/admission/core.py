@@ -232,7 +232,7 @@ class ServiceCore:
         for load in list(self._pool.slicing.lanes.values()):
             load.presume(now)
             while self._turn(load, now):
-                """The last turn of one prompt leaves room for another's."""
+                pass  # the last turn of one prompt leaves room for another's
 
     def _turn(self, load: loads.Load, now: float) -> bool:
         begun = self._pool.slicing.begin_turn(load, now)
