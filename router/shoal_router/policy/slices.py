@@ -8,7 +8,8 @@ others arrive at a rate r, with `weight` prompts delayed by the overhead, the su
     r*T * S/2  +  T/S * overhead_s * weight
 
 is least at S = sqrt(2 * overhead_s * weight / r). One cut in the middle gains where T > 1.4*S: less than that is lost
-in overhead; parts are rounded, so a prompt is cut from 1.5*S on. With nobody else there r is zero, S has no end, and nothing is sliced.
+in overhead; parts are rounded, so a prompt is cut from 1.5*S on. With nobody else there r is zero, S has no end, and
+nothing is sliced.
 
 Pure: told the time, does no I/O. `Sliced` is one prompt's state, `Lane` one replica's; policy.pool drives both.
 """
