@@ -11,20 +11,12 @@ import orjson
 
 from shoal_router.dispatch import api as apis
 from shoal_router.dispatch.api import Api
+from shoal_router.dispatch.outgoing import adapter
 
 _ONE_TOKEN: Final = {"max_new_tokens": 1, "temperature": 0}
 _GENERATE_KEPT: Final = ("lora_path", "extra_key", "cache_salt", "priority")
-_CHAT_KEPT: Final = (
-    "model",
-    "tools",
-    "chat_template_kwargs",
-    "reasoning_effort",
-    "lora_path",
-    "extra_key",
-    "cache_salt",
-    "priority",
-)
-_COMPLETION_KEPT: Final = ("model", "lora_path", "extra_key", "cache_salt", "priority")
+_COMPLETION_KEPT: Final = ("model", *_GENERATE_KEPT)
+_CHAT_KEPT: Final = (*_COMPLETION_KEPT, "tools", "chat_template_kwargs", "reasoning_effort")
 SALTS_APART: Final = (0, 5, 23)
 """From this version on `/generate` knows `cache_salt`. Before, the OpenAI routes put it in front of `extra_key`, and
 whoever wants the same cache through `/generate` does so too."""
@@ -73,7 +65,7 @@ class Messages:
     __slots__ = ("_bytes", "_doc", "_sent", "_tokens")
 
     def __init__(self, doc: dict[str, Any], tokens: int) -> None:
-        self._doc = {name: doc[name] for name in _CHAT_KEPT if doc.get(name) is not None}
+        self._doc = _kept(doc, _CHAT_KEPT)
         if doc.get("tool_choice") == "none":
             self._doc["tool_choice"] = "none"
         self._tokens = tokens
@@ -114,8 +106,7 @@ class Text:
         native = api is apis.GENERATE
         self._field = "text" if native else "prompt"
         self._path = "/generate" if native else "/v1/completions"
-        kept = _GENERATE_KEPT if native else _COMPLETION_KEPT
-        self._doc = {name: doc[name] for name in kept if doc.get(name) is not None}
+        self._doc = _kept(doc, _GENERATE_KEPT if native else _COMPLETION_KEPT)
         if native:
             self._doc["sampling_params"] = _ONE_TOKEN
         else:
@@ -173,14 +164,18 @@ def ids_of(answer: bytes) -> list[int] | None:
 
 def _fields(doc: dict[str, Any], api: Api, served_name: str, version: str) -> dict[str, Any]:
     """Of a request's fields those that its slices must have too, as `/generate` names them."""
-    kept = {name: doc[name] for name in _GENERATE_KEPT if doc.get(name) is not None}
-    named = doc.get("model")
+    kept = _kept(doc, _GENERATE_KEPT)
     if api is not apis.GENERATE:
-        if isinstance(named, str) and named.startswith(served_name + ":"):
-            kept["lora_path"] = named[len(served_name) + 1 :]
+        named = adapter(doc.get("model"), served_name)
+        if named is not None:
+            kept["lora_path"] = named
         if "cache_salt" in kept and _numbers(version) < SALTS_APART:
             kept["extra_key"] = f"{kept.pop('cache_salt')}{kept.get('extra_key', '')}"
     return kept
+
+
+def _kept(doc: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: doc[name] for name in names if doc.get(name) is not None}
 
 
 def _numbers(version: str) -> tuple[int, ...]:

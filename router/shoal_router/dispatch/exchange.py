@@ -79,7 +79,6 @@ class Exchange:
         "_replica",
         "_request",
         "_response_headers",
-        "_rid",
         "_scanner",
         "_sent",
         "_service",
@@ -113,7 +112,6 @@ class Exchange:
         self._client = client
         self._api = api
         self._outgoing = Outgoing(api, checked, body, headers, dispatcher.new_rid)
-        self._rid = self._outgoing.rid
         self._body_bytes = len(body)
         self._request = request
         """None: the call needs no place in the engine's batch, only its tokenizer."""
@@ -230,7 +228,8 @@ class Exchange:
         if binding.sliced is not None and binding.sliced.count:
             self._found_tokens = binding.sliced.first_cached
             self._sliced_tokens = binding.sliced.done
-        handle.last_output_s = max(handle.last_output_s, self._dispatcher.now() if len(handle.guests) == 1 else 0.0)
+        if len(handle.guests) == 1:
+            handle.last_output_s = self._dispatcher.now()
         handle.pool.acquire(self)
 
     def on_rejected(self, outcome: model.Outcome, retry_after_s: float) -> None:
@@ -397,9 +396,7 @@ class Exchange:
             handle.on_success(now_s)
         known = None
         if usage is not None and usage.prompt_tokens is not None:
-            cached = usage.cached_tokens
-            if cached is None and handle is not None and handle.info is not None and handle.info.cache_reported:
-                cached = 0
+            cached = usage.cached_tokens if handle is None else handle.cached_tokens(usage.cached_tokens)
             known = model.Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached)
         self._leave(known, now_s, finished=True)
         self._count(self._status, _OK)
@@ -507,14 +504,14 @@ class Exchange:
             self._service.counters.aborts += 1
             self._service.counters.wasted_tokens += self._tokens_seen
             if handle is not None and self._may_abort():
-                self._dispatcher.abort_request(handle, self._rid)
+                self._dispatcher.abort_request(handle, self._outgoing.rid)
         self._leave(None)
         self._count(model.Outcome.CLIENT_GONE.http_status, model.Outcome.CLIENT_GONE.value)
 
     def _may_abort(self) -> bool:
         """SGLang aborts every request whose id starts with the one given: a client's own short id could be the start of
         another's. Such a request ends by its closed connection alone."""
-        return len(self._rid) >= RID_LENGTH
+        return len(self._outgoing.rid) >= RID_LENGTH
 
     def on_client_paused(self) -> None:
         self.paused = True

@@ -78,6 +78,12 @@ class Handle:
         target = self.target
         return model.Replica(target.name, target.url, target.uid, target.revision, target.gpu)
 
+    def cached_tokens(self, reported: int | None) -> int | None:
+        """Of an answer's usage: where the engine reports what was cached, null means nothing was."""
+        if reported is None and self.info is not None and self.info.cache_reported:
+            return 0
+        return reported
+
     # State
 
     def decide(self) -> model.ReplicaState:

@@ -46,7 +46,7 @@ class Outgoing:
         """Head and body as they go to an engine."""
         body = self.body
         named = self._named
-        if self.api is not apis.GENERATE and named != served_name and not _is_adapter(named, served_name):
+        if self.api is not apis.GENERATE and named != served_name and adapter(named, served_name) is None:
             body = splice.with_value(body, "model", orjson.dumps(served_name))
         fields = b""
         if self.rid and not self._own_rid:
@@ -75,6 +75,7 @@ class Outgoing:
         return [b"".join(head), *parts]
 
 
-def _is_adapter(named: object, served_name: str) -> bool:
-    """`base:adapter` names a LoRA adapter of the served model; the engine reads it."""
-    return isinstance(named, str) and named.startswith(served_name + ":")
+def adapter(named: object, served_name: str) -> str | None:
+    """`base:adapter` names a LoRA adapter of the served model; the OpenAI routes of the engine read it."""
+    prefix = served_name + ":"
+    return named[len(prefix) :] if isinstance(named, str) and named.startswith(prefix) else None

@@ -78,9 +78,7 @@ class Slicer:
         """Get the ids, then let the core say when."""
         self._doc = orjson.loads(self._body)
         self._body = b""
-        info = self._handle.info
-        version = info.version if info is not None else ""
-        found = cuts.of_ids(self._doc, self._api, self._service.table.served_name, version)
+        found = cuts.of_ids(self._doc, self._api, self._service.table.served_name, self._version())
         if found is not None:
             self._ready(found)
             return
@@ -109,13 +107,17 @@ class Slicer:
             return
         ids = cuts.ids_of(result.body) if isinstance(result, Answer) and result.status == 200 else None
         if ids is not None:
-            info = self._handle.info
-            version = info.version if info is not None else ""
-            self._ready(cuts.Ids(ids, self._doc, self._api, self._service.table.served_name, version), len(ids))
+            name = self._service.table.served_name
+            self._ready(cuts.Ids(ids, self._doc, self._api, name, self._version()), len(ids))
         elif isinstance(result, NoAnswer):
             self._give_up("no answer to /v1/tokenize")
         else:
             self._ready(cuts.of_text(self._doc, self._api, binding.prompt_tokens))
+
+    def _version(self) -> str:
+        """Of the engine; empty where it has not said."""
+        info = self._handle.info
+        return info.version if info is not None else ""
 
     def _ready(self, found: cuts.Cuts, tokens: int = 0) -> None:
         binding = self._binding
@@ -166,11 +168,8 @@ class Slicer:
         tokens = self._tokens
         if self._cuts is not None and not self._cuts.exact and usage.prompt_tokens is not None:
             tokens = usage.prompt_tokens
-        cached = usage.cached_tokens
-        info = self._handle.info
-        if cached is None and info is not None and info.cache_reported:
-            cached = 0
-        self._service.core.slice_done(binding, tokens, cached, self._dispatcher.now())
+        cached_tokens = self._handle.cached_tokens(usage.cached_tokens)
+        self._service.core.slice_done(binding, tokens, cached_tokens, self._dispatcher.now())
 
     def _give_up(self, why: str) -> None:
         binding = self._binding

@@ -51,3 +51,15 @@ def depth(length_bytes: int) -> int:
 def length_bytes(hashes: int) -> int:
     """Bytes covered by the first so many hashes."""
     return BOUNDARIES[hashes - 1] if hashes else 0
+
+
+def common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """How many hashes two prompts share: their chains agree up to some place and nowhere after it."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if one[middle - 1] == other[middle - 1]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -145,6 +145,10 @@ class Load:
         head_s = pending[next(iter(pending))].work_s
         return max(0.0, self.pending_s - min(now - self.head_since, head_s))
 
+    def bound_s(self, now: float) -> float:
+        """The same with what sliced prompts have yet to send."""
+        return self.busy_s(now) + self.rest_s
+
     def unstarted_s(self) -> float:
         """Of that, what has not been started."""
         pending = self.pending
@@ -158,7 +162,12 @@ class Load:
     @property
     def streams_step_s(self) -> float:
         """A decode step of the streams that run here; 0 where none does."""
-        return self.step_s if len(self.flight) > len(self.pending) + len(self.lane.waiting) else 0.0
+        return self.step_s if self.streams else 0.0
+
+    @property
+    def streams(self) -> int:
+        """Requests whose prompts are done: they make tokens."""
+        return len(self.flight) - len(self.pending) - len(self.lane.waiting)
 
     def room(self, work_s: float, kv_tokens: float, chain: tuple[int, ...]) -> str:
         """`ok`, or what keeps it from taking so much more now."""
@@ -187,7 +196,7 @@ class Load:
         must end before prefill starts, and the slower tokens after it.
         """
         self.refill()
-        running = len(self.flight) - len(self.pending) - len(self.lane.waiting)
+        running = self.streams
         context = self.kv_tokens
         timing = self.timing
         self.step_s = timing.decode_step_s(running, context)

@@ -166,7 +166,7 @@ class Pool:
         """Reserve: requests, prefill seconds, KV tokens; and the mirror holds the prompt from now on."""
         load, query = chosen.load, chosen.query
         request = query.request
-        ratio = _ratio(request, query.prompt_tokens)
+        ratio = query.prompt_tokens / max(1, request.prompt.data_bytes + request.prompt.rest_bytes)
         held = load.mirror
         depth = held.match(request.chain)
         idle = held.idle(request.chain, depth)
@@ -180,7 +180,7 @@ class Pool:
         bound._reserved = tail
         load.loose += tail
         lane = load.lane
-        sliced = request.sliceable and self.slicing.begin(bound, load, _ratio(request, query.prompt_tokens), now)
+        sliced = request.sliceable and self.slicing.begin(bound, load, ratio, now)
         lane.note(request.session.key, not sliced, now)
         load.flight[id(bound)] = bound
         if not sliced:
@@ -349,8 +349,3 @@ class Pool:
         if not sample.left and not sample.spoilt:
             sample.spoilt = True  # one use: a late member of its batch must not teach it twice
             bound._load.timing.observe_prefill(sample.predicted_s, sample.requests, sample.observed_s)
-
-
-def _ratio(request: model.Request, tokens: int) -> float:
-    """Tokens per byte of a prompt that has so many."""
-    return tokens / max(1, request.prompt.data_bytes + request.prompt.rest_bytes)

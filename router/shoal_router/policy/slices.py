@@ -198,7 +198,7 @@ class Lane:
             seconds = math.sqrt(2.0 * (self.overhead_s + step_s) * (1 + cold) / shorts_per_s)
         if step_s and itl_objective_s is not None:
             seconds = min(seconds, itl_objective_s)
-        least, most = _compute_s(timing, TOKENS_MIN, cached), _compute_s(timing, TOKENS_MAX, cached)
+        least, most = timing.compute_s(TOKENS_MIN, cached), timing.compute_s(TOKENS_MAX, cached)
         return max(least, min(seconds, most))
 
     def worth(self, session: int, streams: int, now: float) -> bool:
@@ -285,7 +285,7 @@ def cut(one: Sliced, quantum_s: float, timing: timings.Timing, page_tokens: int)
     count = parts(one, quantum_s, timing)
     if count <= 1:
         return 0
-    tokens = _tokens_in(timing, _compute_s(timing, one.tokens - one.done, one.done) / count, one.done)
+    tokens = int(timing.tokens_in(timing.compute_s(one.tokens - one.done, one.done) / count, one.done))
     page: Final = max(1, page_tokens)
     end = (one.done + max(tokens, page)) // page * page
     return end if one.done < end < one.tokens - page else 0
@@ -295,32 +295,9 @@ def parts(one: Sliced, quantum_s: float, timing: timings.Timing) -> int:
     """How many parts the rest of a prompt makes, the request itself included."""
     if one.whole or quantum_s <= 0.0:
         return 1
-    return max(1, round(_compute_s(timing, one.tokens - one.done, one.done) / quantum_s))
+    return max(1, round(timing.compute_s(one.tokens - one.done, one.done) / quantum_s))
 
 
 def _missing_s(one: Sliced, chain: tuple[int, ...], timing: timings.Timing) -> float:
-    """Chain hashes name whole prefixes: two chains agree up to some place and nowhere after it."""
-    mine = one.chain
-    low, high = 0, min(len(mine), len(chain))
-    while low < high:
-        middle = (low + high + 1) >> 1
-        if mine[middle - 1] == chain[middle - 1]:
-            low = middle
-        else:
-            high = middle - 1
-    missing = int(chains.length_bytes(low) * one.ratio) - one.done
-    return _compute_s(timing, missing, one.done) if missing > _MISS_TOKENS else 0.0
-
-
-def _compute_s(timing: timings.Timing, tokens: float, cached: float) -> float:
-    """Prefill of so many tokens behind so many others, without the constant part of a request."""
-    return tokens * (timing.b_s + timing.c_s * (cached + 0.5 * tokens))
-
-
-def _tokens_in(timing: timings.Timing, seconds: float, cached: float) -> int:
-    """The inverse of `_compute_s` for the first argument."""
-    linear = timing.b_s + timing.c_s * cached
-    if timing.c_s <= 0.0:
-        return int(seconds / linear) if linear > 0.0 else TOKENS_MAX
-    root = math.sqrt(linear * linear + 2.0 * timing.c_s * seconds)
-    return int(2.0 * seconds / (linear + root))
+    missing = int(chains.length_bytes(chains.common(one.chain, chain)) * one.ratio) - one.done
+    return timing.compute_s(missing, one.done) if missing > _MISS_TOKENS else 0.0

@@ -24,18 +24,9 @@ class Slicing:
     def begin(self, bound: bindings.Binding, load: loads.Load, ratio: float, now: float) -> bool:
         """Let a long prompt go in slices if others on its replica gain by it; it waits for its turns from now on."""
         lane = load.lane
-        if not (self._may_slice(load) and lane.worth(bound.request.session.key, len(load.flight), now)):
-            return False
-        one = slices.Sliced(
-            id(bound),
-            bound.request.chain,
-            ratio,
-            bound.prompt_tokens,
-            bound.matched_tokens,
-            bound.work_s,
-            now,
-        )
-        if not self._cut(one, load, lane.count, now):
+        tokens, cached = bound.prompt_tokens, bound.matched_tokens
+        one = self._planned(id(bound), bound.request, load, ratio, tokens, cached, bound.work_s, now)
+        if one is None:
             return False
         bound.sliced = one
         bound.prefilling = False
@@ -47,17 +38,32 @@ class Slicing:
 
     def expected(self, query: choice.Query, load: loads.Load, now: float) -> int:
         """In how many slices a request would be sent there, itself not counted; 0: whole. Changes nothing."""
-        request = query.request
-        if not (
-            request.sliceable and self._may_slice(load) and load.lane.worth(request.session.key, len(load.flight), now)
-        ):
-            return 0
-        matched_tokens, _ = query.matched(load)
-        work_s = load.timing.prefill_s(query.prompt_tokens - matched_tokens, matched_tokens)
-        one = slices.Sliced(0, request.chain, 0.0, query.prompt_tokens, matched_tokens, work_s, now)
-        if not self._cut(one, load, load.lane.count, now):
+        tokens, (cached, _) = query.prompt_tokens, query.matched(load)
+        work_s = load.timing.prefill_s(tokens - cached, cached)
+        one = self._planned(0, query.request, load, 0.0, tokens, cached, work_s, now)
+        if one is None:
             return 0
         return slices.parts(one, self._quantum_s(one, load, load.lane.count, now), load.timing) - 1
+
+    def _planned(
+        self,
+        key: int,
+        request: model.Request,
+        load: loads.Load,
+        ratio: float,
+        tokens: int,
+        cached: int,
+        work_s: float,
+        now: float,
+    ) -> slices.Sliced | None:
+        """A prompt as it would be sliced there; None where it goes whole."""
+        if not (request.sliceable and self._may_slice(load)):
+            return None
+        lane = load.lane
+        if not lane.worth(request.session.key, len(load.flight), now):
+            return None
+        one = slices.Sliced(key, request.chain, ratio, tokens, cached, work_s, now)
+        return one if self._cut(one, load, lane.count, now) else None
 
     def _may_slice(self, load: loads.Load) -> bool:
         """Not where an engine has several ranks: which of them gets a slice is its own to say, and each has a cache."""
@@ -139,20 +145,19 @@ class Slicing:
             one.first_cached = cached_tokens
         elif cached_tokens is not None and one.first_cached is not None and cached_tokens > one.done:
             one.first_cached = cached_tokens  # more than its slices brought: it was there before, and not known of
-        elif cached_tokens is not None and not lane.useful(one.done, cached_tokens, load.facts.page_tokens or 1, now):
+        elif cached_tokens is not None and not _useful(one, cached_tokens, load, now):
             one.whole = True
-        prefill_s = timing.prefill_s(end - before, before)
-        observed_s = now - one.sent_at
+        step_s = load.streams_step_s
         if bound._alone and not load.spoilt:
-            step_s = load.streams_step_s
+            observed_s = now - one.sent_at
             beside_s = lane.overhead_s + step_s - timing.a_s
+            prefill_s = timing.prefill_s(end - before, before)
             timing.observe_prefill(prefill_s, 1, max(0.0, observed_s - max(0.0, beside_s)))
             lane.learn_overhead(observed_s, prefill_s - timing.a_s + step_s)
         load.spoilt = False
-        one.added_s += lane.overhead_s + load.streams_step_s
-        self._end_slice(bound, one, now)
+        one.added_s += lane.overhead_s + step_s
         one.done = end
-        load.lane_changed(now)
+        self._end_slice(bound, one, now)
 
     def _end_slice(self, bound: bindings.Binding, one: slices.Sliced, now: float) -> None:
         """The slice that runs is over, one way or the other: its prompt waits for its next turn."""
@@ -194,5 +199,10 @@ def without(one: slices.Sliced, load: loads.Load, usage: model.Usage, now: float
         return usage
     if one.first_cached is not None and usage.cached_tokens > one.done:
         return usage  # more than its slices brought
-    load.lane.useful(one.done, usage.cached_tokens, load.facts.page_tokens or 1, now)
+    _useful(one, usage.cached_tokens, load, now)
     return model.Usage(usage.prompt_tokens, usage.completion_tokens, one.first_cached)
+
+
+def _useful(one: slices.Sliced, cached_tokens: int, load: loads.Load, now: float) -> bool:
+    """Whether what its slices computed was found again, of which the replica's lane takes note."""
+    return load.lane.useful(one.done, cached_tokens, load.facts.page_tokens or 1, now)

@@ -55,7 +55,17 @@ class Timing:
 
     def prefill_s(self, uncached: float, cached: float) -> float:
         """Seconds until the first token of a request that starts at once."""
-        return self.a_s + uncached * (self.b_s + self.c_s * (cached + 0.5 * uncached))
+        return self.a_s + self.compute_s(uncached, cached)
+
+    def compute_s(self, uncached: float, cached: float) -> float:
+        """Of `prefill_s` what the tokens take, without the constant part of a request."""
+        return uncached * (self.b_s + self.c_s * (cached + 0.5 * uncached))
+
+    def tokens_in(self, seconds: float, cached: float) -> float:
+        """The inverse of `compute_s` for its first argument; infinite where tokens take no time."""
+        linear = self.b_s + self.c_s * cached
+        slope = linear + math.sqrt(linear * linear + 2.0 * self.c_s * seconds)
+        return 2.0 * seconds / slope if slope > 0.0 else math.inf
 
     def decode_step_s(self, running: float, context_tokens: float) -> float:
         """Seconds between two tokens of each running request."""

@@ -88,6 +88,9 @@ class _Stage:
         self.calls.append(_Call(path, body, timeout_s, on_result))
         return self.calls[-1]
 
+    def cached_tokens(self, reported: int | None) -> int | None:
+        return reported
+
     def abort_request(self, handle: Any, rid: str) -> None:
         self.aborted.append(rid)
 
