@@ -13,6 +13,7 @@ from shoal_router.admission import core, ticket
 from shoal_router.index import chain
 from shoal_router.policy import binding, slices
 from shoal_router.policy import load as loads
+from shoal_testing.corewakes import wakes
 
 NAMES = ("a", "b")
 PAGE = 64
@@ -246,14 +247,9 @@ class SliceMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.0, 0.01, 0.3, 3.0]))
     def wait(self, seconds: float) -> None:
         until = self.now + seconds
-        for _ in range(10_000):
-            wake = self.core.next_wake()
-            if wake is None or wake > until:
-                break
-            self.now = max(self.now, wake)
-            self.core.pump(self.now)
-        else:
-            raise AssertionError("pump does not move next_wake on")
+        for at in wakes(self.core, self.now, until):
+            self.now = at
+            self.core.pump(at)
         self.now = until
 
     # What must hold

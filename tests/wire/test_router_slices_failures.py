@@ -95,6 +95,33 @@ class Engine:
         self.asked.append(name)
         self.deeds.get(name, healthy)(call)
 
+    def held(self, name: str) -> tuple[threading.Event, threading.Event]:
+        """A slice that is computed when told to: it has come, and it may go on."""
+        begun, go_on = threading.Event(), threading.Event()
+
+        def waits(call: Call) -> None:
+            begun.set()
+            assert go_on.wait(DEADLINE_S)
+            self.computes(call)
+
+        self.deeds[name] = waits
+        return begun, go_on
+
+    def hanging(self, name: str, headers: bool = True) -> tuple[threading.Event, threading.Event]:
+        """It is begun, with `headers` so that its caller sees it, and never answered: it has come, and its caller is
+        gone."""
+        begun, gone = threading.Event(), threading.Event()
+
+        def hangs(call: Call) -> None:
+            if headers:
+                call.start_events()
+            begun.set()
+            call.wait_gone()
+            gone.set()
+
+        self.deeds[name] = hangs
+        return begun, gone
+
     def computes(self, call: Call) -> None:
         """A slice."""
         doc = call.request.json()
@@ -366,14 +393,8 @@ def test_after_a_slice_that_failed_the_request_goes_whole(
 
 
 def test_a_client_that_leaves_while_ids_are_fetched_leaves_nothing() -> None:
-    begun, gone = threading.Event(), threading.Event()
-
-    def hangs(call: Call) -> None:
-        begun.set()
-        call.wait_gone()
-        gone.set()
-
-    engine = Engine({"tokenize": hangs})
+    engine = Engine()
+    begun, gone = engine.hanging("tokenize", headers=False)
     with _stage(engine) as (one, _):
         with _send(one, _long()):
             assert begun.wait(DEADLINE_S)
@@ -384,15 +405,8 @@ def test_a_client_that_leaves_while_ids_are_fetched_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_client_that_leaves_during_a_slice_ends_it(which: int) -> None:
-    begun, gone = threading.Event(), threading.Event()
-
-    def hangs(call: Call) -> None:
-        call.start_events()
-        begun.set()
-        call.wait_gone()
-        gone.set()
-
-    engine = Engine({f"slice {which}": hangs})
+    engine = Engine()
+    begun, gone = engine.hanging(f"slice {which}")
     with _stage(engine) as (one, (served,)):
         with _send(one, _long()):
             assert begun.wait(DEADLINE_S)
@@ -405,19 +419,9 @@ def test_a_client_that_leaves_during_a_slice_ends_it(which: int) -> None:
 
 def test_a_client_that_leaves_between_slices_leaves_nothing() -> None:
     """The next slice waits for a first token that is owed."""
-    sliced, answer, owed = threading.Event(), threading.Event(), threading.Event()
     engine = Engine()
-
-    def waits(call: Call) -> None:
-        sliced.set()
-        assert answer.wait(DEADLINE_S)
-        engine.computes(call)
-
-    def never(call: Call) -> None:
-        owed.set()
-        call.wait_gone()
-
-    engine.deeds = {"slice 0": waits, "short": never}
+    sliced, answer = engine.held("slice 0")
+    owed, _ = engine.hanging("short", headers=False)
     with _stage(engine) as (one, (served,)):
         with _send(one, _long()) as sock:
             assert sliced.wait(DEADLINE_S)
@@ -433,15 +437,8 @@ def test_a_client_that_leaves_between_slices_leaves_nothing() -> None:
 
 
 def test_a_client_that_leaves_during_the_last_part_ends_it() -> None:
-    begun, gone = threading.Event(), threading.Event()
-
-    def hangs(call: Call) -> None:
-        call.start_events()
-        begun.set()
-        call.wait_gone()
-        gone.set()
-
-    engine = Engine({"request": hangs})
+    engine = Engine()
+    begun, gone = engine.hanging("request")
     with _stage(engine) as (one, (served,)):
         with _send(one, _long()):
             assert begun.wait(DEADLINE_S)
@@ -455,15 +452,8 @@ def test_a_client_that_leaves_during_the_last_part_ends_it() -> None:
 
 
 def test_a_replica_that_is_no_longer_listed_finishes_the_slices_that_it_has() -> None:
-    engine, listed = Engine(), threading.Event()
-    sliced = threading.Event()
-
-    def waits(call: Call) -> None:
-        sliced.set()
-        assert listed.wait(DEADLINE_S)
-        engine.computes(call)
-
-    engine.deeds = {"slice 1": waits}
+    engine = Engine()
+    sliced, listed = engine.held("slice 1")
     with _stage(engine) as (one, _), _send(one, _long()) as sock:
         assert sliced.wait(DEADLINE_S)
         one.write_replicas({})
@@ -474,15 +464,8 @@ def test_a_replica_that_is_no_longer_listed_finishes_the_slices_that_it_has() ->
 
 
 def test_a_replica_that_drains_finishes_the_slices_that_it_has() -> None:
-    engine, draining = Engine(), threading.Event()
-    sliced = threading.Event()
-
-    def waits(call: Call) -> None:
-        sliced.set()
-        assert draining.wait(DEADLINE_S)
-        engine.computes(call)
-
-    engine.deeds = {"slice 1": waits}
+    engine = Engine()
+    sliced, draining = engine.held("slice 1")
     with _stage(engine) as (one, _), _send(one, _long()) as sock:
         assert sliced.wait(DEADLINE_S)
         one.write_routes([service(itl_objective_s=0.0001, draining=["r0"])], "g2")
@@ -565,14 +548,8 @@ def test_a_body_that_is_nested_deeper_than_can_be_written_goes_whole(
 
 
 def test_a_router_that_ends_finishes_the_slices_that_it_has() -> None:
-    engine, ending, sliced = Engine(), threading.Event(), threading.Event()
-
-    def waits(call: Call) -> None:
-        sliced.set()
-        assert ending.wait(DEADLINE_S)
-        engine.computes(call)
-
-    engine.deeds = {"slice 1": waits}
+    engine = Engine()
+    sliced, ending = engine.held("slice 1")
     with _stage(engine) as (one, _), _send(one, _long()) as sock:
         assert sliced.wait(DEADLINE_S)
         one.terminate()
